@@ -1,0 +1,38 @@
+"""What decides a token besides the logits: sampling parameters and the name of the noise."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Sampling:
+    """temperature 0 is argmax; top_k 0, top_p 1 and min_p 0 are off."""
+
+    temperature: float = 0.0
+    top_k: int = 0
+    top_p: float = 1.0
+    min_p: float = 0.0
+
+    def __post_init__(self) -> None:
+        if not (math.isfinite(self.temperature) and self.temperature >= 0):
+            raise ValueError(f"temperature = {self.temperature}, must be >= 0")
+        if self.top_k < 0:
+            raise ValueError(f"top_k = {self.top_k}, must be >= 0")
+        if not 0 < self.top_p <= 1:
+            raise ValueError(f"top_p = {self.top_p}, must be in (0, 1]")
+        if not 0 <= self.min_p <= 1:
+            raise ValueError(f"min_p = {self.min_p}, must be in [0, 1]")
+
+
+@dataclass(frozen=True, slots=True)
+class NoiseKey:
+    """Names the noise of one choice. `seed` is taken modulo 2**64."""
+
+    seed: int
+    prompt_index: int = 0
+    choice_index: int = 0
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "seed", self.seed % 2**64)
