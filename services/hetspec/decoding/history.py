@@ -1,4 +1,4 @@
-"""Committed token ids with a running hash: the one truth about a session, and how two parts agree that they share it."""
+"""Committed token ids with a running hash: the one truth about a session, and how two parts compare it."""
 
 from __future__ import annotations
 
@@ -19,8 +19,10 @@ class History:
         self.extend(list(ids))
 
     def extend(self, ids: Sequence[int]) -> None:
+        """Raises OverflowError, and appends nothing, where an id is no unsigned 32-bit number."""
+        data = np.array(ids, dtype="<u4").tobytes()
         self._ids.extend(ids)
-        self._hasher.update(np.asarray(ids, dtype="<u4").tobytes())
+        self._hasher.update(data)
 
     @property
     def hash(self) -> int:

@@ -36,3 +36,6 @@ class NoiseKey:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "seed", self.seed % 2**64)
+        for name, index in (("prompt_index", self.prompt_index), ("choice_index", self.choice_index)):
+            if not 0 <= index < 2**32:
+                raise ValueError(f"{name} = {index}, must be in [0, 2**32)")

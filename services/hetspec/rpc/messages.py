@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from enum import IntEnum
+from typing import Generic, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,6 +17,7 @@ from hetspec.decoding.tree import TokenTree
 from hetspec.v1 import common_pb2, drafter_pb2, sampler_pb2, verifier_pb2
 
 Rows = NDArray[np.float32]  # [rows, hidden_size]
+Result = TypeVar("Result")
 
 
 class ErrorCode(IntEnum):
@@ -143,6 +145,30 @@ class WorkTrace:
         )
 
 
+@dataclass(frozen=True, slots=True)
+class Timing:
+    """Host time of a task on its unit."""
+
+    queue_ns: int = 0
+    compute_ns: int = 0
+
+    def to_pb(self) -> common_pb2.Timing:
+        return common_pb2.Timing(queue_ns=self.queue_ns, compute_ns=self.compute_ns)
+
+    @classmethod
+    def from_pb(cls, pb: common_pb2.Timing) -> Timing:
+        return cls(pb.queue_ns, pb.compute_ns)
+
+
+@dataclass(frozen=True, slots=True)
+class PassResult(Generic[Result]):
+    """What one task came to: a result or a refusal for each of its items, in their order."""
+
+    items: tuple[Result | UnitError, ...]
+    trace: WorkTrace = WorkTrace()
+    timing: Timing = Timing()  # the unit's queue fills it in
+
+
 class HiddenRows(IntEnum):
     LAST = verifier_pb2.HIDDEN_LAST
     NONE = verifier_pb2.HIDDEN_NONE
@@ -165,6 +191,25 @@ class VerifyItem:
     @classmethod
     def from_pb(cls, pb: verifier_pb2.VerifyItem) -> VerifyItem:
         return cls(SessionUpdate.from_pb(pb.update), tree_from_pb(pb.tree), HiddenRows(pb.hidden))
+
+
+@dataclass(frozen=True, slots=True)
+class HiddenStates:
+    """A verified item's rows: little-endian float32 [rows, hidden_size] as bytes, before the final norm."""
+
+    data: bytes = b""
+    rows: int = 0
+
+    @classmethod
+    def of(cls, rows: Rows) -> HiddenStates:
+        return cls(rows_to_bytes(rows), len(rows))
+
+    def to_pb(self) -> verifier_pb2.VerifyItemResult:
+        return verifier_pb2.VerifyItemResult(hidden=self.data, rows=self.rows)
+
+    @classmethod
+    def from_pb(cls, pb: verifier_pb2.VerifyItemResult) -> HiddenStates:
+        return cls(pb.hidden, pb.rows)
 
 
 @dataclass(frozen=True, slots=True)
@@ -295,7 +340,7 @@ class TokenLogprobs:
 
 @dataclass(frozen=True, slots=True)
 class Walk:
-    """What a walk emitted: tokens[i] is node accepted[i]'s; one more token, the bonus, unless the walk ended on a node."""
+    """What a walk emitted: tokens[i] is node accepted[i]'s; then the bonus, unless the walk ended on a node."""
 
     tokens: tuple[int, ...]
     accepted: tuple[int, ...]

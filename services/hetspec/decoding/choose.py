@@ -1,0 +1,98 @@
+"""The decoding rule: the token at a position is argmax over v of (log p(v) + g(v)).
+
+p is the target's distribution after temperature and filters, g the keyed noise of the position. Ties go to the lower
+id. At temperature 0 the token is the argmax of the logits. A draft has no part in it: drafters apply the same rule to
+their own logits, with the same noise, to propose what the target is likely to choose.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hetspec.decoding.filters import best_first, keep, take
+from hetspec.decoding.noise import best_perturbed
+from hetspec.decoding.sampling import NoiseKey, Sampling
+
+Logits = NDArray[np.float32]  # [vocab]; -inf forbids a token
+
+
+@dataclass(frozen=True, slots=True)
+class Candidates:
+    """The tokens a model would choose first, best first.
+
+    ids: [k]. scores: float64 [k], log p + g (log p at temperature 0). probabilities: float64 [k], p itself.
+    """
+
+    ids: NDArray[np.intp]
+    scores: NDArray[np.float64]
+    probabilities: NDArray[np.float64]
+
+
+@dataclass(frozen=True, slots=True)
+class Logprobs:
+    """Natural logarithms of a token's probability and of the best ones', before temperature and filters."""
+
+    logprob: float
+    top_ids: tuple[int, ...] = ()
+    top_logprobs: tuple[float, ...] = ()
+
+
+def choose(logits: Logits, sampling: Sampling, noise: NoiseKey, position: int) -> int:
+    """The token at absolute `position`. Raises ValueError where the logits hold NaN or +inf, or forbid every token."""
+    if sampling.temperature == 0:
+        return _argmax(logits)
+    scores = _scores(logits, sampling.temperature)
+    kept = keep(scores, sampling)
+    best, _ = best_perturbed(take(scores, kept), kept, noise, position, count=1)
+    return int(best[0])
+
+
+def perturbed(logits: Logits, sampling: Sampling, noise: NoiseKey, position: int, count: int) -> Candidates:
+    """The `count` best tokens under the same filters and noise as `choose`: ids[0] is what it returns.
+
+    At temperature 0 there is no noise and no filter: log-probabilities of the plain softmax, which rank as logits do.
+    """
+    scores = _scores(logits, sampling.temperature or 1.0)
+    if sampling.temperature == 0:
+        best = best_first(logits, count)
+        logs = scores[best] - _log_mass(scores)
+        return Candidates(best, logs, np.exp(logs))
+    kept = keep(scores, sampling)
+    log_mass = _log_mass(take(scores, kept))
+    best, values = best_perturbed(take(scores, kept), kept, noise, position, count)
+    return Candidates(best, values - log_mass, np.exp(scores[best] - log_mass))
+
+
+def logprobs_of(logits: Logits, token: int, top: int) -> Logprobs:
+    """Of `token` and of the `top` best tokens. Forbidden tokens have no share of the mass."""
+    scores = _scores(logits, 1.0)
+    log_mass = _log_mass(scores)
+    best = best_first(logits, top)
+    return Logprobs(
+        float(scores[token] - log_mass),
+        tuple(int(i) for i in best),
+        tuple(float(s) for s in scores[best] - log_mass),
+    )
+
+
+def _argmax(logits: Logits) -> int:
+    best = int(np.argmax(logits))  # the first of equals; NaN, where there is one
+    if not np.isfinite(logits[best]):
+        raise ValueError(f"logits[{best}] = {logits[best]}, must be finite")
+    return best
+
+
+def _scores(logits: Logits, temperature: float) -> NDArray[np.float64]:
+    """log p up to a constant, the largest 0: subtracting first keeps a tiny temperature from overflowing to +inf."""
+    best = logits[_argmax(logits)]
+    with np.errstate(over="ignore"):
+        scores: NDArray[np.float64] = (logits.astype(np.float64) - np.float64(best)) / temperature
+    return scores
+
+
+def _log_mass(scores: NDArray[np.float64]) -> float:
+    return math.log(float(np.exp(scores).sum()))

@@ -1,0 +1,95 @@
+"""The three `Work` streams, as data: what their messages are called and how items become records and back.
+
+The server side (work.py) and the orchestrator's unit clients are generic over these.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Generic, TypeVar
+
+from hetspec.rpc.messages import Draft, DraftItem, HiddenStates, VerifyItem, Walk, WalkItem
+from hetspec.v1 import (
+    drafter_pb2,
+    drafter_pb2_grpc,
+    sampler_pb2,
+    sampler_pb2_grpc,
+    verifier_pb2,
+    verifier_pb2_grpc,
+)
+
+Item = TypeVar("Item")
+Result = TypeVar("Result")
+
+
+@dataclass(frozen=True, slots=True)
+class Contract(Generic[Item, Result]):
+    """One unit's `Work`. Protobuf classes are `Any`: the three families share their fields, not a base."""
+
+    unit: str
+    service: str
+    stub: Any
+    add_servicer: Any
+    request: Any
+    response: Any
+    task: Any
+    result: Any
+    item_result: Any
+    item_to_pb: Callable[[Item], Any]
+    item_from_pb: Callable[[Any], Item]
+    result_to_pb: Callable[[Result], Any]
+    result_from_pb: Callable[[Any], Result]
+    stateful: bool  # items carry a SessionUpdate, and the unit holds their sessions
+
+
+VERIFY: Contract[VerifyItem, HiddenStates] = Contract(
+    unit="verifier",
+    service="hetspec.v1.Verifier",
+    stub=verifier_pb2_grpc.VerifierStub,
+    add_servicer=verifier_pb2_grpc.add_VerifierServicer_to_server,
+    request=verifier_pb2.VerifierRequest,
+    response=verifier_pb2.VerifierResponse,
+    task=verifier_pb2.VerifyTask,
+    result=verifier_pb2.VerifyResult,
+    item_result=verifier_pb2.VerifyItemResult,
+    item_to_pb=VerifyItem.to_pb,
+    item_from_pb=VerifyItem.from_pb,
+    result_to_pb=HiddenStates.to_pb,
+    result_from_pb=HiddenStates.from_pb,
+    stateful=True,
+)
+
+DRAFT: Contract[DraftItem, Draft] = Contract(
+    unit="drafter",
+    service="hetspec.v1.Drafter",
+    stub=drafter_pb2_grpc.DrafterStub,
+    add_servicer=drafter_pb2_grpc.add_DrafterServicer_to_server,
+    request=drafter_pb2.DrafterRequest,
+    response=drafter_pb2.DrafterResponse,
+    task=drafter_pb2.DraftTask,
+    result=drafter_pb2.DraftResult,
+    item_result=drafter_pb2.DraftItemResult,
+    item_to_pb=DraftItem.to_pb,
+    item_from_pb=DraftItem.from_pb,
+    result_to_pb=Draft.to_pb,
+    result_from_pb=Draft.from_pb,
+    stateful=True,
+)
+
+WALK: Contract[WalkItem, Walk] = Contract(
+    unit="sampler",
+    service="hetspec.v1.Sampler",
+    stub=sampler_pb2_grpc.SamplerStub,
+    add_servicer=sampler_pb2_grpc.add_SamplerServicer_to_server,
+    request=sampler_pb2.SamplerRequest,
+    response=sampler_pb2.SamplerResponse,
+    task=sampler_pb2.WalkTask,
+    result=sampler_pb2.WalkResult,
+    item_result=sampler_pb2.WalkItemResult,
+    item_to_pb=WalkItem.to_pb,
+    item_from_pb=WalkItem.from_pb,
+    result_to_pb=Walk.to_pb,
+    result_from_pb=Walk.from_pb,
+    stateful=False,
+)

@@ -1,0 +1,22 @@
+"""A service's settings: HETSPEC_* variables, read once; a bad value ends the start with one line."""
+
+from __future__ import annotations
+
+import sys
+from typing import TypeVar
+
+from pydantic import ValidationError
+from pydantic_settings import BaseSettings
+
+Settings = TypeVar("Settings", bound=BaseSettings)
+
+
+def read_settings(service: str, kind: type[Settings]) -> Settings:
+    """Exits with status 2 when a value is refused."""
+    try:
+        return kind()
+    except ValidationError as error:
+        first = error.errors()[0]
+        name = "HETSPEC_" + str(first["loc"][0]).upper() if first["loc"] else "settings"
+        print(f"{service}: {name} = {first['input']!r}: {first['msg']}", file=sys.stderr)
+        raise SystemExit(2) from None

@@ -1,0 +1,107 @@
+"""A unit as a process serves it: its contract over its engine, loaded on its engine thread."""
+
+from __future__ import annotations
+
+import asyncio
+import uuid
+from collections.abc import AsyncIterator, Callable
+from dataclasses import dataclass
+from typing import Any, Generic, TypeVar
+
+import grpc.aio
+
+from hetspec.model.lease import WeightsError
+from hetspec.model.self_check import SelfCheckError
+from hetspec.model.weights import WeightSource
+from hetspec.rpc.contracts import Contract
+from hetspec.rpc.engine_thread import EngineThread
+from hetspec.rpc.logs import log_event
+from hetspec.rpc.messages import ErrorCode, UnitError
+from hetspec.rpc.server import StartError
+from hetspec.rpc.work import UnitEngine, WorkQueue
+from hetspec.v1 import common_pb2
+
+Item = TypeVar("Item")
+Result = TypeVar("Result")
+_Context = grpc.aio.ServicerContext[Any, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class LoadedUnit(Generic[Item, Result]):
+    """engine: does the tasks. describe: its description, `credits` still to be set. close: frees the rest."""
+
+    engine: UnitEngine[Item, Result]
+    describe: Callable[[], Any]
+    close: Callable[[], None]
+
+
+class UnitService(Generic[Item, Result]):
+    """`hetspec.rpc.server.Service` for a unit. `load` may take its time and raise StartError and the like."""
+
+    def __init__(self, contract: Contract[Item, Result], load: Callable[[], LoadedUnit[Item, Result]]) -> None:
+        self.name = contract.unit
+        self.grpc_names: tuple[str, ...] = (contract.service,)
+        self._contract = contract
+        self._load = load
+        self._thread = EngineThread(self.name)
+        self._loaded: LoadedUnit[Item, Result] | None = None
+        self._queue: WorkQueue[Item, Result] | None = None
+
+    def register(self, server: grpc.aio.Server) -> None:
+        self._contract.add_servicer(self, server)
+
+    async def start(self) -> None:
+        """Loads on the engine thread, so that health answers meanwhile."""
+        try:
+            self._loaded = await asyncio.wrap_future(self._thread.call(self._load))
+        except (WeightsError, SelfCheckError, ValueError) as error:
+            raise StartError(str(error)) from error
+        self._queue = WorkQueue(self._contract, self._loaded.engine, self._thread)
+        identity = self._loaded.describe().identity
+        log_event("loaded", model=identity.model, precision=identity.precision, threads=identity.threads)
+
+    async def drain(self) -> None:
+        if self._queue is not None:
+            await self._queue.drain()
+
+    async def close(self) -> None:
+        await asyncio.to_thread(self._thread.close)
+        if self._loaded is not None:
+            self._loaded.close()
+
+    async def Describe(self, _request: common_pb2.DescribeRequest, _context: _Context) -> Any:
+        assert self._loaded is not None  # the server lets nothing through before
+        assert self._queue is not None
+        description = self._loaded.describe()
+        description.credits = self._queue.credits
+        return description
+
+    async def Work(self, _requests: AsyncIterator[Any], context: _Context) -> None:
+        assert self._queue is not None
+        await self._queue.serve(context)
+
+
+def new_identity(
+    unit: str, source: WeightSource | None, precision: str, digest: str, threads: int
+) -> common_pb2.UnitIdentity:
+    return common_pb2.UnitIdentity(
+        unit=unit,
+        model=source.manifest.config.name if source else "",
+        fingerprint=source.manifest.fingerprint if source else "",
+        precision=precision,
+        digest=digest,
+        threads=threads,
+        instance=uuid.uuid4().hex,
+    )
+
+
+def weights_check(source: WeightSource) -> Callable[[], None]:
+    """Raises UnitError once the lease has been given up."""
+
+    def check() -> None:
+        try:
+            source.check()
+        except WeightsError as error:
+            raise UnitError(ErrorCode.WEIGHTS_UNAVAILABLE, str(error)) from error
+
+    return check

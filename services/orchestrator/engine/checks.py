@@ -1,0 +1,59 @@
+"""Whether a unit's answer keeps its contract. What does not is the unit's fault, and never reaches the history."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from hetspec.decoding.tree import TokenTree
+from hetspec.rpc.messages import Draft, DraftPolicy, HiddenStates, Walk, WalkItem
+from orchestrator.units.errors import Nonsense
+
+_FLOAT32_BYTES = 4
+
+
+def check_hidden(hidden: HiddenStates, rows: int, hidden_size: int) -> None:
+    if hidden.rows != rows:
+        raise Nonsense(f"verifier: rows = {hidden.rows}, asked for {rows}")
+    if len(hidden.data) != rows * hidden_size * _FLOAT32_BYTES:
+        raise Nonsense(f"verifier: hidden holds {len(hidden.data)} bytes, not {rows} rows of {hidden_size} float32")
+
+
+def check_draft(draft: Draft, policy: DraftPolicy, vocab_size: int) -> None:
+    tree = draft.tree
+    if len(tree) > policy.max_nodes:
+        raise Nonsense(f"drafter: {len(tree)} nodes, at most {policy.max_nodes} asked for")
+    if max(tree.depths(), default=0) > policy.max_depth:
+        raise Nonsense(f"drafter: a tree {max(tree.depths())} deep, at most {policy.max_depth} asked for")
+    _check_tokens("drafter", tree.tokens, vocab_size)
+
+
+def check_walk(walk: Walk, item: WalkItem, vocab_size: int) -> None:
+    _check_length(walk, item)
+    _check_tokens("sampler", walk.tokens, vocab_size)
+    _check_accepted(walk, item.tree)
+    if any(token in item.end_ids for token in walk.tokens[:-1]):
+        raise Nonsense("sampler: the walk goes on behind an end token")
+    if item.top_logprobs is not None and len(walk.logprobs) != len(walk.tokens):
+        raise Nonsense(f"sampler: {len(walk.logprobs)} logprobs for {len(walk.tokens)} tokens")
+
+
+def _check_length(walk: Walk, item: WalkItem) -> None:
+    tokens, accepted = len(walk.tokens), len(walk.accepted)
+    if not 1 <= tokens <= item.max_tokens:
+        raise Nonsense(f"sampler: {tokens} tokens, must be in [1, {item.max_tokens}]")
+    has_ended = tokens == item.max_tokens or walk.tokens[-1] in item.end_ids
+    if tokens != accepted + 1 and not (tokens == accepted and has_ended):
+        raise Nonsense(f"sampler: {tokens} tokens for {accepted} accepted nodes")
+
+
+def _check_accepted(walk: Walk, tree: TokenTree) -> None:
+    if not tree.is_path(walk.accepted):
+        raise Nonsense("sampler: accepted is not a path of the tree")
+    for token, node in zip(walk.tokens, walk.accepted, strict=False):
+        if token != tree.tokens[node]:
+            raise Nonsense(f"sampler: token {token} for node {node}, which holds {tree.tokens[node]}")
+
+
+def _check_tokens(unit: str, tokens: Sequence[int], vocab_size: int) -> None:
+    if tokens and max(tokens) >= vocab_size:
+        raise Nonsense(f"{unit}: token {max(tokens)}, must be below {vocab_size}")

@@ -1,0 +1,126 @@
+"""Where requests become tokens: the units, the model they serve together, and a Generation for each request."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import secrets
+
+from hetspec.text.tokenizer import TextModel
+from orchestrator.engine.choosing import Choosing
+from orchestrator.engine.drafting import Drafting
+from orchestrator.engine.errors import ContextTooLong, UnitsUnavailable
+from orchestrator.engine.generation import Generation
+from orchestrator.engine.model import EngineDescription, ModelBounds
+from orchestrator.engine.output import Output
+from orchestrator.engine.recovery import Recovery
+from orchestrator.engine.request import GenerationRequest
+from orchestrator.engine.round import Steps
+from orchestrator.engine.session import Digests, Session
+from orchestrator.engine.settings import EngineSettings
+from orchestrator.engine.verifying import Verifying
+from orchestrator.units.fleet import Fleet
+from orchestrator.units.settings import Addresses
+from orchestrator.units.weight_store import Checkpoint, fetch_checkpoint
+
+__all__ = ["Engine", "EngineDescription", "Generation"]
+
+
+class Engine:
+    """`start` returns at once: units are found, and found again when lost, from then on."""
+
+    def __init__(self, addresses: Addresses, settings: EngineSettings | None = None) -> None:
+        self._addresses = addresses
+        self._settings = settings or EngineSettings()
+        self._fleet = Fleet(addresses, self._settings.fleet, self._settings.prompt_chunk_tokens)
+        self._recovery = Recovery(self._settings.max_rebuilds)
+        self._checkpoint: Checkpoint | None = None
+        self._fetching: asyncio.Task[None] | None = None
+        # Names are unique among all orchestrators that may ever share a unit, restarts of this one included.
+        self._prefix = secrets.token_hex(4)
+        self._numbers = itertools.count(1)
+
+    async def start(self) -> None:
+        self._fleet.start()
+        self._fetching = asyncio.create_task(self._fetch_checkpoint())
+
+    async def close(self) -> None:
+        if self._fetching is not None:
+            self._fetching.cancel()
+        await self._fleet.close()
+
+    def ready(self) -> dict[str, bool]:
+        """Of what a request cannot do without; the drafter is not among it."""
+        checkpoint = self._checkpoint
+        mismatch = checkpoint is not None and self._fleet.problem(checkpoint.fingerprint) is not None
+        verifiers, samplers = bool(self._fleet.verifiers.replicas), bool(self._fleet.samplers.replicas)
+        if verifiers and samplers and mismatch:
+            verifiers = samplers = False
+        return {"weight_store": checkpoint is not None, "verifier": verifiers, "sampler": samplers}
+
+    def replicas(self) -> dict[str, int]:
+        """How many of each unit are there."""
+        fleet = self._fleet
+        return {each.unit: len(each.replicas) for each in (fleet.verifiers, fleet.samplers, fleet.drafters)}
+
+    @property
+    def text(self) -> TextModel:
+        """Raises UnitsUnavailable until the weight store has answered."""
+        return self._known_checkpoint().text
+
+    @property
+    def description(self) -> EngineDescription:
+        """Raises UnitsUnavailable while a required unit is missing."""
+        checkpoint = self._known_checkpoint()
+        if (problem := self._fleet.problem(checkpoint.fingerprint)) is not None:
+            raise UnitsUnavailable(problem)
+        verifier, sampler = self._fleet.verifiers.description, self._fleet.samplers.description
+        assert verifier is not None
+        assert sampler is not None
+        return EngineDescription(
+            model=checkpoint.name,
+            fingerprint=checkpoint.fingerprint,
+            precision=verifier.identity.precision,
+            max_context=verifier.max_context,
+            vocab_size=verifier.vocab_size,
+            digests={"verifier": verifier.identity.digest, "sampler": sampler.identity.digest},
+        )
+
+    def generate(self, request: GenerationRequest) -> Generation:
+        """Raises UnitsUnavailable and ContextTooLong before any unit works."""
+        description = self.description
+        prompt, output = len(request.prompt_ids), request.max_tokens
+        if prompt + output > description.max_context:
+            limit = description.max_context
+            raise ContextTooLong(f"{prompt} prompt tokens and {output} to come do not fit a context of {limit}")
+        digests = Digests(description.digests["verifier"], description.digests["sampler"])
+        session = Session(f"{self._prefix}-{next(self._numbers)}", request, digests)
+        return Generation(session, self._steps(), Output(request, self.text))
+
+    def _steps(self) -> Steps:
+        bounds, fleet = self._bounds(), self._fleet
+        return Steps(
+            Drafting(fleet.drafters, bounds),
+            Verifying(fleet.verifiers, bounds, self._recovery),
+            Choosing(fleet.samplers, bounds, self._recovery),
+        )
+
+    def _bounds(self) -> ModelBounds:
+        verifier = self._fleet.verifiers.description
+        assert verifier is not None
+        return ModelBounds(
+            max_context=verifier.max_context,
+            max_rows=verifier.max_rows,
+            hidden_size=verifier.hidden_size,
+            vocab_size=verifier.vocab_size,
+            end_ids=self.text.spec.end_ids,
+            prompt_chunk_tokens=max(1, min(self._settings.prompt_chunk_tokens, verifier.max_rows // 2)),
+        )
+
+    def _known_checkpoint(self) -> Checkpoint:
+        if self._checkpoint is None:
+            raise UnitsUnavailable("the weight store has not answered yet")
+        return self._checkpoint
+
+    async def _fetch_checkpoint(self) -> None:
+        self._checkpoint = await fetch_checkpoint(self._addresses.weight_store)

@@ -1,0 +1,39 @@
+"""What a session does when a unit it needs fails it: again, for a while."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass
+
+from hetspec.rpc.logs import log_event
+from hetspec.rpc.messages import ErrorCode, UnitError
+from orchestrator.engine.errors import EngineError, RequestFailed, UnitsUnavailable
+from orchestrator.engine.session import Session
+from orchestrator.units.errors import UnitLost
+
+_FIRST_PAUSE_S = 0.02
+_NO_ROOM = (ErrorCode.EXHAUSTED, ErrorCode.WEIGHTS_UNAVAILABLE)
+
+
+@dataclass(frozen=True, slots=True)
+class Recovery:
+    max_rebuilds: int  # of a session in a row, without progress
+
+    async def after(self, session: Session, fault: Exception) -> None:
+        """Returns when the step may be tried again, after a pause that grows where the unit is there and refuses."""
+        session.faults += 1
+        log_event("unit failed a session", session=session.id, faults=session.faults, reason=str(fault))
+        if session.faults > self.max_rebuilds:
+            raise _given_up(self.max_rebuilds, fault) from fault
+        is_there = not isinstance(fault, UnitLost) and not _is(fault, ErrorCode.SESSION_LOST)
+        if is_there:
+            await asyncio.sleep(_FIRST_PAUSE_S * 4 ** (session.faults - 1))
+
+
+def _given_up(rebuilds: int, fault: Exception) -> EngineError:
+    message = f"given up after {rebuilds} rebuilds without progress: {fault}"
+    return UnitsUnavailable(message) if _is(fault, *_NO_ROOM) else RequestFailed(message)
+
+
+def _is(fault: Exception, *codes: ErrorCode) -> bool:
+    return isinstance(fault, UnitError) and fault.code in codes

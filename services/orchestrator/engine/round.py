@@ -1,0 +1,41 @@
+"""The synchronous round: draft, verify, walk, commit. Plain decoding is the same without a draft."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass
+
+from hetspec.decoding.tree import TokenTree
+from hetspec.rpc.messages import Walk
+from orchestrator.engine.choosing import Choosing
+from orchestrator.engine.drafting import Drafting
+from orchestrator.engine.session import Session
+from orchestrator.engine.verifying import Verifying
+
+
+@dataclass(frozen=True, slots=True)
+class Steps:
+    drafting: Drafting
+    verifying: Verifying
+    choosing: Choosing
+
+
+async def run_round(session: Session, steps: Steps) -> Walk:
+    """Decides at least one token more. Raises EngineError."""
+    tree = await _draft_while_prefilling(session, steps)
+    hidden = await steps.verifying.verify(session, tree)
+    walk = await steps.choosing.choose(session, tree, hidden)
+    session.commit(walk)
+    return walk
+
+
+async def _draft_while_prefilling(session: Session, steps: Steps) -> TokenTree:
+    """A long prompt goes through target and draft at the same time."""
+    if not steps.verifying.needs_prefill(session):
+        return await steps.drafting.draft(session)
+    draft = asyncio.create_task(steps.drafting.draft(session))
+    try:
+        await steps.verifying.prefill(session)
+        return await draft
+    finally:
+        draft.cancel()

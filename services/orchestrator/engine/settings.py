@@ -1,0 +1,14 @@
+"""What the engine may be told at its making."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from orchestrator.units.settings import FleetSettings
+
+
+@dataclass(frozen=True, slots=True)
+class EngineSettings:
+    prompt_chunk_tokens: int = 256
+    max_rebuilds: int = 3  # of a session in a row, without progress
+    fleet: FleetSettings = FleetSettings()

@@ -1,0 +1,46 @@
+"""What of the waiting items goes into the next pass."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Protocol, TypeVar
+
+
+@dataclass(frozen=True, slots=True)
+class PassLimits:
+    """Rows of one pass; of these, rows of prompt chunks, so that decoders beside them do not wait long."""
+
+    max_rows: int
+    max_prompt_rows: int
+
+
+class Waiting(Protocol):
+    @property
+    def rows(self) -> int: ...
+
+    @property
+    def is_prompt(self) -> bool: ...
+
+
+W = TypeVar("W", bound=Waiting)
+
+
+def compose_pass(waiting: Iterable[W], limits: PassLimits) -> tuple[list[W], list[W]]:
+    """Splits `waiting`, oldest first, into the next pass and the rest; both keep their order.
+
+    Everything that fits goes. The oldest always does, whatever its size, so that nothing starves.
+    """
+    taken: list[W] = []
+    left: list[W] = []
+    rows = prompt_rows = 0
+    for item in waiting:
+        item_prompt_rows = item.rows if item.is_prompt else 0
+        fits = rows + item.rows <= limits.max_rows and prompt_rows + item_prompt_rows <= limits.max_prompt_rows
+        if fits or not (taken or left):
+            taken.append(item)
+            rows += item.rows
+            prompt_rows += item_prompt_rows
+        else:
+            left.append(item)
+    return taken, left

@@ -1,0 +1,45 @@
+"""How much to draft in a round."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from hetspec.rpc.messages import DraftPolicy
+from hetspec.v1 import drafter_pb2
+from orchestrator.policies.mode import Mode
+
+MAX_WIDTH = 8
+
+
+@dataclass(frozen=True, slots=True)
+class DraftRoom:
+    """What bounds a draft.
+
+    max_nodes, max_depth: what the request wants.
+
+    left: tokens that may still be emitted. The round's last one is the bonus: nodes deeper than left - 1 are useless.
+    """
+
+    max_nodes: int
+    max_depth: int
+    left: int
+    context: int  # positions free behind the session's tokens
+    rows: int  # of a target pass, for nodes
+    drafter: drafter_pb2.DrafterDescription
+    drafter_context: int
+
+
+def draft_policy(mode: Mode, room: DraftRoom) -> DraftPolicy | None:
+    """None: this round goes without a draft."""
+    if mode is Mode.PLAIN:
+        return None
+    drafter = room.drafter
+    depth = min(room.max_depth, room.left - 1, room.context, room.drafter_context, drafter.max_depth)
+    nodes = min(room.max_nodes, room.context, room.drafter_context, room.rows, drafter.max_nodes)
+    if depth < 1 or nodes < 1:
+        return None
+    sources = tuple(int(source) for source in drafter.sources)
+    if mode is Mode.CHAIN:
+        length = min(depth, nodes)
+        return DraftPolicy(max_nodes=length, max_depth=length, width=1, sources=sources)
+    return DraftPolicy(max_nodes=nodes, max_depth=depth, width=max(1, min(MAX_WIDTH, nodes // 4)), sources=sources)

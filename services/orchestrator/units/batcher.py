@@ -1,0 +1,111 @@
+"""Items that wait for a unit at the same time share a pass.
+
+Whenever the unit is idle, everything that waits goes out at once, within the limits of a pass. There are no timers: an
+item alone leaves alone, at once.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Generic, TypeVar
+
+from hetspec.rpc.messages import UnitError
+from orchestrator.policies.batching import PassLimits, compose_pass
+from orchestrator.units.errors import FAULTS, Nonsense, UnitLost
+from orchestrator.units.link import Link, Outcome
+
+Item = TypeVar("Item")
+Result = TypeVar("Result")
+
+
+@dataclass(frozen=True, slots=True)
+class Served(Generic[Result]):
+    """An item's result and what it cost."""
+
+    value: Result
+    compute_ns: int  # its share of the pass's host time, by rows
+    busy_ns: int  # the unit's queue and the whole pass
+    waited_ns: int  # here, before the pass was sent
+
+
+class _Entry(Generic[Item, Result]):
+    __slots__ = ("arrived_ns", "is_prompt", "item", "result", "rows")
+
+    def __init__(self, item: Item, rows: int, is_prompt: bool) -> None:
+        self.item = item
+        self.rows = rows
+        self.is_prompt = is_prompt
+        self.arrived_ns = time.perf_counter_ns()
+        self.result: asyncio.Future[Served[Result]] = asyncio.get_running_loop().create_future()
+
+
+class Batcher(Generic[Item, Result]):
+    """Keeps one pass in flight over one link."""
+
+    def __init__(self, link: Link[Item, Result], limits: PassLimits) -> None:
+        self._link = link
+        self._limits = limits
+        self._waiting: list[_Entry[Item, Result]] = []
+        self._flying: list[_Entry[Item, Result]] = []
+        self._sent_ns = 0
+
+    def __len__(self) -> int:
+        """Items waiting or in flight."""
+        return len(self._waiting) + len(self._flying)
+
+    async def submit(self, item: Item, rows: int, is_prompt: bool = False) -> Served[Result]:
+        """Raises UnitError, Nonsense or UnitLost.
+
+        When cancelled, the item leaves the queue; a pass nobody waits for any more is cancelled on the unit.
+        """
+        if not self._link.alive:
+            raise UnitLost("the unit is gone")
+        entry: _Entry[Item, Result] = _Entry(item, rows, is_prompt)
+        self._waiting.append(entry)
+        self._link.wake()
+        try:
+            return await entry.result
+        except asyncio.CancelledError:
+            self._cancel_if_abandoned()
+            raise
+
+    def next_pass(self) -> list[Item]:
+        if self._flying:
+            return []
+        waiting = [entry for entry in self._waiting if not entry.result.done()]
+        self._flying, self._waiting = compose_pass(waiting, self._limits)
+        self._sent_ns = time.perf_counter_ns()
+        return [entry.item for entry in self._flying]
+
+    def deliver(self, outcome: Outcome[Result] | UnitError | Nonsense) -> None:
+        entries, self._flying = self._flying, []
+        if not isinstance(outcome, Outcome):
+            _fail(entries, outcome)
+            return
+        timing = outcome.timing
+        rows = max(1, sum(entry.rows for entry in entries))
+        for entry, value in zip(entries, outcome.items, strict=True):
+            if isinstance(value, FAULTS):
+                _fail([entry], value)
+            elif not entry.result.done():
+                share_ns = timing.compute_ns * entry.rows // rows
+                busy_ns = timing.queue_ns + timing.compute_ns
+                entry.result.set_result(Served(value, share_ns, busy_ns, self._sent_ns - entry.arrived_ns))
+
+    def lose(self, lost: UnitLost) -> None:
+        _fail(self._flying + self._waiting, lost)
+        self._flying, self._waiting = [], []
+
+    def _cancel_if_abandoned(self) -> None:
+        if self._flying and all(entry.result.cancelled() for entry in self._flying):
+            self._flying = []
+            self._link.cancel()
+
+
+def _fail(entries: Iterable[_Entry[Item, Result]], fault: Exception) -> None:
+    for entry in entries:
+        if not entry.result.done():
+            entry.result.set_exception(fault)

@@ -1,0 +1,21 @@
+"""How a unit fails the orchestrator, apart from its own typed refusals (hetspec.rpc.messages.UnitError)."""
+
+from __future__ import annotations
+
+from hetspec.rpc.messages import UnitError
+
+
+class UnitLost(Exception):
+    """The unit, or the way to it, is gone: stopped, restarted, frozen or cut off. What it held is lost."""
+
+
+class Nonsense(Exception):
+    """An answer that breaks the contract; the message names the field."""
+
+
+class NoReplica(Exception):
+    """There is no unit of that kind, and none came in time."""
+
+
+FAULTS = (UnitError, UnitLost, Nonsense)
+"""Whatever can be wrong with a unit; a session outlives any of them."""

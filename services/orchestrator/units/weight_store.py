@@ -1,0 +1,45 @@
+"""The orchestrator's only question to the weight store: which checkpoint, and its text side."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass
+
+import grpc.aio
+
+from hetspec.model.text_spec import TextSpec
+from hetspec.rpc.channel import open_channel
+from hetspec.rpc.logs import log_event
+from hetspec.text.tokenizer import TextModel
+from hetspec.v1 import weight_store_pb2, weight_store_pb2_grpc
+
+_CALL_TIMEOUT_S = 10.0
+_PAUSE_S = 0.2
+
+
+@dataclass(frozen=True, slots=True)
+class Checkpoint:
+    name: str
+    fingerprint: str
+    text: TextModel
+
+
+async def fetch_checkpoint(address: str) -> Checkpoint:
+    """Asks until the store answers."""
+    while True:
+        try:
+            manifest = await _fetch_manifest(address)
+        except grpc.aio.AioRpcError as error:
+            if error.code() is not grpc.StatusCode.UNAVAILABLE:
+                log_event("weight store refuses", address=address, reason=error.details())
+            await asyncio.sleep(_PAUSE_S)
+            continue
+        text = await asyncio.to_thread(TextModel, TextSpec.from_pb(manifest.text))
+        return Checkpoint(manifest.name, manifest.fingerprint, text)
+
+
+async def _fetch_manifest(address: str) -> weight_store_pb2.Manifest:
+    async with open_channel(address) as channel:
+        stub = weight_store_pb2_grpc.WeightStoreStub(channel)
+        request = weight_store_pb2.GetManifestRequest(role="target")
+        return await stub.GetManifest(request, timeout=_CALL_TIMEOUT_S)

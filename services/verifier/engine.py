@@ -1,0 +1,131 @@
+"""What a verifier does: one pass of the target model over the items of a task."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from hetspec.decoding.tree import TokenTree
+from hetspec.model.kv import CacheFullError, KVCache
+from hetspec.model.transformer import PassStopped, Rows, Span, Transformer
+from hetspec.rpc.messages import ErrorCode, HiddenRows, HiddenStates, PassResult, UnitError, VerifyItem, WorkTrace
+from hetspec.rpc.sessions import Session, SessionTable
+from hetspec.rpc.work import ShouldStop, Stopped
+
+
+class TargetState:
+    """A session's KV: committed positions, then the slots of its last tree."""
+
+    __slots__ = ("cache",)
+
+    def __init__(self, cache: KVCache) -> None:
+        self.cache = cache
+
+    def keep(self, nodes: Sequence[int]) -> None:
+        first_slot = self.cache.length
+        self.cache.keep([first_slot + node for node in nodes])
+
+    def fork(self, length: int) -> TargetState:
+        return TargetState(self.cache.fork(length))
+
+    def release(self) -> None:
+        self.cache.release()
+
+
+TargetSession = Session[TargetState]
+
+
+class VerifierEngine:
+    """Sessions over a transformer. Every item of a task goes through the same pass."""
+
+    def __init__(self, transformer: Transformer, check_weights: Callable[[], None]) -> None:
+        """check_weights: raises UnitError when the weights are no longer valid."""
+        self.transformer = transformer
+        self.sessions: SessionTable[TargetState] = SessionTable(lambda: TargetState(transformer.new_cache()))
+        self._check_weights = check_weights
+
+    def run(self, items: Sequence[VerifyItem], should_stop: ShouldStop) -> PassResult[HiddenStates]:
+        """Hidden rows an item, or UnitError for one that cannot be run. Raises Stopped between layers."""
+        self._check_weights()
+        entered = self._enter_all(items)
+        runnable = [(item, s) for item, s in zip(items, entered, strict=True) if not isinstance(s, UnitError)]
+        if not runnable:
+            return PassResult(tuple(s for s in entered if isinstance(s, UnitError)))
+        spans = [Span(session.state.cache, item.update.append, item.tree) for item, session in runnable]
+        try:
+            rows, table = self.transformer.run(spans, should_stop)
+        except PassStopped as stop:
+            raise Stopped from stop
+        first = 0
+        states: list[HiddenStates] = []
+        for (item, session), span in zip(runnable, spans, strict=True):
+            session.history.extend(item.update.append)
+            session.tree = item.tree
+            states.append(_wanted(item, rows[first : first + span.rows]))
+            first += span.rows
+        results = iter(states)
+        weights = self.transformer.weights
+        trace = WorkTrace(
+            rows_by_layer=(len(rows),) * weights.count,
+            kv_len_by_row=tuple(table.kv_len),
+            weight_bytes_read=weights.pass_bytes_read,
+            weight_reads=weights.pass_reads,
+        )
+        return PassResult(tuple(s if isinstance(s, UnitError) else next(results) for s in entered), trace)
+
+    def release(self, sessions: Sequence[str]) -> None:
+        self.sessions.release(sessions)
+
+    def _enter_all(self, items: Sequence[VerifyItem]) -> list[TargetSession | UnitError]:
+        entered: list[TargetSession | UnitError] = []
+        names: set[str] = set()
+        rows = 0
+        for item in items:
+            try:
+                if item.update.session in names:
+                    raise UnitError(ErrorCode.INVALID, f"session: {item.update.session} is in this task twice")
+                names.add(item.update.session)
+                rows += len(item.update.append) + len(item.tree)
+                entered.append(self._enter(item, rows))
+            except UnitError as error:
+                rows -= len(item.update.append) + len(item.tree)
+                entered.append(error)
+        return entered
+
+    def _enter(self, item: VerifyItem, rows: int) -> TargetSession:
+        """`rows`: of the task so far, this item's included."""
+        self._check_tokens(item)
+        if rows > self.transformer.max_rows:
+            limit = self.transformer.max_rows
+            raise UnitError(ErrorCode.EXHAUSTED, f"the task has {rows} rows, must be at most {limit}")
+        try:
+            session = self.sessions.enter(item.update)
+            cache = session.state.cache
+            self._check_context(cache.length + len(item.update.append), item.tree)
+            cache.reserve(cache.length + len(item.update.append) + len(item.tree))
+        except CacheFullError as error:
+            raise UnitError(ErrorCode.EXHAUSTED, str(error)) from error
+        return session
+
+    def _check_tokens(self, item: VerifyItem) -> None:
+        if not item.update.append:
+            raise UnitError(ErrorCode.INVALID, "append: empty, must hold at least the last emitted token")
+        vocab_size = self.transformer.config.vocab_size
+        for name, tokens in (("append", item.update.append), ("tree.tokens", item.tree.tokens)):
+            for i, token in enumerate(tokens):
+                if not 0 <= token < vocab_size:
+                    raise UnitError(ErrorCode.INVALID, f"{name}[{i}] = {token}, must be in [0, {vocab_size})")
+
+    def _check_context(self, committed: int, tree: TokenTree) -> None:
+        end, limit = committed + max(tree.depths(), default=0), self.transformer.max_context
+        if end > limit:
+            raise UnitError(ErrorCode.INVALID, f"append, tree: reach position {end}, must be at most {limit}")
+
+
+def _wanted(item: VerifyItem, rows: Rows) -> HiddenStates:
+    match item.hidden:
+        case HiddenRows.NONE:
+            return HiddenStates()
+        case HiddenRows.LAST:
+            return HiddenStates.of(rows[len(item.update.append) - 1 :])
+        case HiddenRows.ALL:
+            return HiddenStates.of(rows)

@@ -1,0 +1,55 @@
+"""The verifier, loaded: weights, self-check, engine."""
+
+from __future__ import annotations
+
+from hetspec.model.self_check import self_check
+from hetspec.model.transformer import Transformer
+from hetspec.model.weights import WeightSource
+from hetspec.rpc.messages import HiddenStates, VerifyItem
+from hetspec.rpc.unit import LoadedUnit, new_identity, weights_check
+from hetspec.v1 import verifier_pb2
+from verifier.config import VerifierSettings
+from verifier.engine import VerifierEngine
+
+
+def load(settings: VerifierSettings) -> LoadedUnit[VerifyItem, HiddenStates]:
+    """Raises WeightsError, SelfCheckError, ValueError."""
+    source = WeightSource.open(
+        settings.weight_store, "target", settings.precision, settings.weights_timeout_s, direct=settings.direct_io
+    )
+    layer_bytes = source.layout.segments["layers.0"].bytes
+    model = Transformer(
+        source,
+        threads=settings.threads,
+        max_rows=settings.max_rows,
+        max_context=settings.max_context,
+        kv_capacity_tokens=settings.kv_tokens,
+        budget_bytes=settings.budget_bytes(layer_bytes * source.layout.config.n_layers),
+    )
+    identity = new_identity("verifier", source, settings.precision, self_check(model), settings.threads)
+    engine = VerifierEngine(model, weights_check(source))
+
+    def describe() -> verifier_pb2.VerifierDescription:
+        weights, config = model.weights, model.config
+        return verifier_pb2.VerifierDescription(
+            identity=identity,
+            layers=config.n_layers,
+            hidden_size=config.hidden_size,
+            vocab_size=config.vocab_size,
+            max_context=model.max_context,
+            max_rows=model.max_rows,
+            kv_capacity_tokens=model.pool.capacity_tokens,
+            kv_held_tokens=model.pool.held_tokens,
+            sessions=len(engine.sessions),
+            dram_budget_bytes=weights.budget_bytes,
+            weights_resident_bytes=weights.resident_bytes,
+            weights_resident_peak_bytes=weights.resident_bytes,
+            layers_resident=weights.resident,
+            weight_bytes_read=weights.total_bytes_read,
+        )
+
+    def close() -> None:
+        model.close()
+        source.close()
+
+    return LoadedUnit(engine, describe, close)

@@ -1,0 +1,392 @@
+"""What a client of the HTTP API may rely on, apart from streams."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+
+from hetspec.decoding.sampling import Sampling
+from orchestrator.engine.errors import DeadlineExceeded, RequestFailed, UnitsUnavailable
+from orchestrator.engine.request import Mode
+from tests.contract.fake_engine import FakeEngine, says
+
+CHAT = "/v1/chat/completions"
+COMPLETIONS = "/v1/completions"
+HELLO = {"messages": [{"role": "user", "content": "hi"}]}
+
+
+async def refused(connect: Any, path: str, body: Any, **settings: Any) -> tuple[int, dict[str, Any]]:
+    engine = FakeEngine(says("never"))
+    async with connect(engine, **settings) as client:
+        content = json.dumps(body).encode()  # in ASCII: a lone surrogate can be written
+        answer = await client.post(path, content=content, headers={"content-type": "application/json"})
+    assert engine.requests == []
+    error = answer.json()["error"]
+    assert set(error) == {"message", "type", "param", "code"}
+    return answer.status_code, error
+
+
+async def test_chat_answer_has_openais_shape(connect):
+    async with connect(FakeEngine(says("Hel", "lo", finish="length"))) as client:
+        answer = (await client.post(CHAT, json=HELLO | {"seed": 7})).json()
+    assert answer["object"] == "chat.completion"
+    assert answer["id"].startswith("chatcmpl-")
+    assert answer["model"] == "fake-model"
+    assert answer["choices"] == [
+        {
+            "index": 0,
+            "message": {"role": "assistant", "content": "Hello", "refusal": None},
+            "logprobs": None,
+            "finish_reason": "length",
+        }
+    ]
+    prompt = len("<user>hi<assistant>")
+    assert answer["usage"] == {"prompt_tokens": prompt, "completion_tokens": 5, "total_tokens": prompt + 5}
+    assert answer["system_fingerprint"].startswith("fp_")
+
+
+async def test_answer_carries_statistics(connect):
+    async with connect(FakeEngine(says("x"))) as client:
+        answer = (await client.post(CHAT, json=HELLO | {"seed": -3, "hetspec": {"mode": "chain"}})).json()
+    assert answer["hetspec"] == {
+        "mode": "chain",
+        "rounds": 3,
+        "drafted": 9,
+        "verified": 9,
+        "accepted": 6,
+        "emitted": 9,
+        "accept_length": 3.0,
+        "host_ns": {"verifier": 1000, "sampler": 200},
+        "seed": -3,
+    }
+
+
+async def test_completion_answer_has_openais_shape(connect):
+    async with connect(FakeEngine(says(" there"))) as client:
+        answer = (await client.post(COMPLETIONS, json={"prompt": "hi"})).json()
+    assert answer["object"] == "text_completion"
+    assert answer["id"].startswith("cmpl-")
+    assert answer["choices"] == [{"index": 0, "text": " there", "logprobs": None, "finish_reason": "stop"}]
+
+
+async def test_every_parameter_reaches_the_engine(connect):
+    engine = FakeEngine(says("x"))
+    body = HELLO | {
+        "max_completion_tokens": 5,
+        "temperature": 0.7,
+        "top_p": 0.9,
+        "top_k": 11,
+        "min_p": 0.05,
+        "seed": 42,
+        "stop": ["a", "b"],
+        "logprobs": True,
+        "top_logprobs": 2,
+        "hetspec": {"mode": "plain", "max_nodes": 9, "max_depth": 3},
+    }
+    async with connect(engine) as client:
+        assert (await client.post(CHAT, json=body)).status_code == 200
+    (request,) = engine.requests
+    assert request.sampling == Sampling(0.7, 11, 0.9, 0.05)
+    assert (request.noise.seed, request.max_tokens, request.stop, request.top_logprobs) == (42, 5, ("a", "b"), 2)
+    assert (request.mode, request.max_nodes, request.max_depth) == (Mode.PLAIN, 9, 3)
+    assert bytes(engine.text.vocabulary.token_bytes(i)[0] for i in request.prompt_ids) == b"<user>hi<assistant>"
+
+
+async def test_defaults_are_openais(connect):
+    engine = FakeEngine(says("x"))
+    async with connect(engine) as client:
+        await client.post(CHAT, json=HELLO)
+        await client.post(COMPLETIONS, json={"prompt": "hi"})
+        await client.post(COMPLETIONS, json={"prompt": "x" * 250})
+    chat, completion, long = engine.requests
+    assert chat.sampling == Sampling(temperature=1.0)
+    assert chat.max_tokens == 256 - len(chat.prompt_ids)
+    assert completion.max_tokens == 16
+    assert long.max_tokens == 6
+
+
+async def test_drawn_seed_is_returned_and_used(connect):
+    engine = FakeEngine(says("x"))
+    async with connect(engine) as client:
+        seeds = [(await client.post(CHAT, json=HELLO)).json()["hetspec"]["seed"] for _ in range(2)]
+    assert [request.noise.seed for request in engine.requests] == seeds
+    assert seeds[0] != seeds[1]
+    assert all(0 <= seed < 2**63 for seed in seeds)
+
+
+async def test_token_ids_are_a_prompt(connect):
+    engine = FakeEngine(says("x"))
+    async with connect(engine) as client:
+        await client.post(COMPLETIONS, json={"prompt": [3, 1, 256]})
+    assert engine.requests[0].prompt_ids == (3, 1, 256)
+
+
+async def test_text_parts_are_joined(connect):
+    engine = FakeEngine(says("x"))
+    parts = [{"type": "text", "text": "h"}, {"type": "text", "text": "i"}]
+    async with connect(engine) as client:
+        await client.post(CHAT, json=HELLO)
+        await client.post(CHAT, json={"messages": [{"role": "user", "content": parts}]})
+    assert engine.requests[0].prompt_ids == engine.requests[1].prompt_ids
+
+
+NEUTRAL = {
+    "n": 1,
+    "frequency_penalty": 0,
+    "presence_penalty": 0.0,
+    "repetition_penalty": 1.0,
+    "logit_bias": {},
+    "response_format": {"type": "text"},
+    "tools": [],
+    "tool_choice": "none",
+    "parallel_tool_calls": True,
+    "store": False,
+    "metadata": {},
+    "modalities": ["text"],
+    "service_tier": "auto",
+    "audio": None,
+    "prediction": None,
+    "user": "me",
+    "stream": False,
+    "stop": None,
+    "seed": None,
+    "logprobs": False,
+    "model": "fake-model",
+}
+
+
+async def test_neutral_values_change_nothing(connect):
+    engine = FakeEngine(says("x"))
+    async with connect(engine) as client:
+        assert (await client.post(CHAT, json=HELLO | NEUTRAL)).status_code == 200
+        neutral = {"echo": False, "best_of": 1, "suffix": None, "n": None, "logprobs": None}
+        assert (await client.post(COMPLETIONS, json={"prompt": "x"} | neutral)).status_code == 200
+
+
+REFUSED = [
+    ({"n": 2}, "n"),
+    ({"n": True}, "n"),
+    ({"frequency_penalty": 0.1}, "frequency_penalty"),
+    ({"presence_penalty": -1}, "presence_penalty"),
+    ({"repetition_penalty": 1.1}, "repetition_penalty"),
+    ({"logit_bias": {"5": 1}}, "logit_bias"),
+    ({"response_format": {"type": "json_object"}}, "response_format"),
+    ({"tools": [{"type": "function"}]}, "tools"),
+    ({"store": True}, "store"),
+    ({"modalities": ["text", "audio"]}, "modalities"),
+    ({"top_logprobs": 2}, "top_logprobs"),
+    ({"logprobs": True, "top_logprobs": 21}, "top_logprobs"),
+    ({"temperature": 2.1}, "temperature"),
+    ({"temperature": "1"}, "temperature"),
+    ({"top_p": 0}, "top_p"),
+    ({"top_k": -1}, "top_k"),
+    ({"min_p": 1.5}, "min_p"),
+    ({"seed": 1.5}, "seed"),
+    ({"seed": 2**64}, "seed"),
+    ({"stop": ["a", "b", "c", "d", "e"]}, "stop"),
+    ({"stop": ""}, "stop[0]"),
+    ({"stop": ["a", 3]}, "stop[1]"),
+    ({"max_tokens": 0}, "max_tokens"),
+    ({"max_tokens": 3, "max_completion_tokens": 4}, "max_completion_tokens"),
+    ({"stream_options": {"include_usage": True}}, "stream_options"),
+    ({"stream": True, "stream_options": {"usage": True}}, "stream_options.usage"),
+    ({"hetspec": {"mode": "fast"}}, "hetspec.mode"),
+    ({"hetspec": {"max_nodes": 65}}, "hetspec.max_nodes"),
+    ({"hetspec": {"max_depth": 0}}, "hetspec.max_depth"),
+    ({"hetspec": {"depth": 3}}, "hetspec.depth"),
+    ({"messages": []}, "messages"),
+    ({"messages": [{"role": "tool", "content": "x"}]}, "messages[0].role"),
+    ({"messages": [{"role": "user"}]}, "messages[0].content"),
+    ({"messages": [{"role": "user", "content": "x", "name": "bob"}]}, "messages[0].name"),
+    (
+        {"messages": [{"role": "user", "content": [{"type": "image_url", "image_url": {"url": "x"}}]}]},
+        "messages[0].content[0].type",
+    ),
+    ({"prompt": "x"}, "prompt"),
+    ({"unheard_of": 1}, "unheard_of"),
+    ({"messages": [{"role": "user", "content": "\ud800"}]}, "messages"),
+]
+
+
+@pytest.mark.parametrize(("fields", "param"), REFUSED)
+async def test_refused_field_is_named(connect, fields, param):
+    status, error = await refused(connect, CHAT, HELLO | fields)
+    assert (status, error["param"], error["type"]) == (400, param, "invalid_request_error")
+    assert error["message"].startswith(param)
+
+
+@pytest.mark.parametrize(
+    ("fields", "param"),
+    [
+        ({"prompt": ["a", "b"]}, "prompt"),
+        ({"prompt": [[1], [2]]}, "prompt"),
+        ({"prompt": []}, "prompt"),
+        ({"prompt": ""}, "prompt"),
+        ({"prompt": [1, True]}, "prompt"),
+        ({"prompt": [1, 257]}, "prompt[1]"),
+        ({"prompt": [-1]}, "prompt[0]"),
+        ({"prompt": "\ud800"}, "prompt"),
+        ({}, "prompt"),
+        ({"prompt": "x", "logprobs": 6}, "logprobs"),
+        ({"prompt": "x", "logprobs": True}, "logprobs"),
+        ({"prompt": "x", "echo": True}, "echo"),
+        ({"prompt": "x", "suffix": "y"}, "suffix"),
+        ({"prompt": "x", "best_of": 2}, "best_of"),
+        ({"prompt": "x", "messages": []}, "messages"),
+        ({"prompt": "x", "max_completion_tokens": 3}, "max_completion_tokens"),
+    ],
+)
+async def test_refused_completion_field_is_named(connect, fields, param):
+    status, error = await refused(connect, COMPLETIONS, fields)
+    assert (status, error["param"]) == (400, param)
+    assert error["message"].startswith(param)
+
+
+@pytest.mark.parametrize(
+    ("fields", "param"),
+    [({"prompt": "x" * 256}, "prompt"), ({"prompt": "x" * 200, "max_tokens": 57}, "max_tokens")],
+)
+async def test_what_exceeds_the_context_is_refused_before_any_unit_works(connect, fields, param):
+    status, error = await refused(connect, COMPLETIONS, fields)
+    assert (status, error["code"], error["param"]) == (400, "context_length_exceeded", param)
+
+
+async def test_what_just_fits_the_context_is_served(connect):
+    async with connect(FakeEngine(says("x"))) as client:
+        answer = await client.post(COMPLETIONS, json={"prompt": "x" * 200, "max_tokens": 56})
+    assert answer.status_code == 200
+
+
+async def test_unknown_model_is_404(connect):
+    status, error = await refused(connect, CHAT, HELLO | {"model": "gpt-4"})
+    assert (status, error["code"], error["param"]) == (404, "model_not_found", "model")
+
+
+@pytest.mark.parametrize(
+    ("content", "kind", "status"),
+    [
+        (b"{", "application/json", 400),
+        (b'{"messages": NaN', "application/json", 400),
+        (b"[]", "application/json", 400),
+        (b"null", "application/json", 400),
+        (b"", "application/json", 400),
+        (b"\xff\xfe", "application/json", 400),
+        (b"[" * 100_000, "application/json", 400),
+        (b'{"\\ud800": 1}', "application/json", 400),
+        (json.dumps(HELLO).encode(), "text/plain", 415),
+        (b"a=b", "application/x-www-form-urlencoded", 415),
+    ],
+)
+async def test_what_is_no_json_object_is_refused_in_openais_shape(connect, content, kind, status):
+    async with connect(FakeEngine(says("never"))) as client:
+        answer = await client.post(CHAT, content=content, headers={"content-type": kind})
+    assert answer.status_code == status
+    assert set(answer.json()["error"]) == {"message", "type", "param", "code"}
+
+
+async def test_not_a_number_is_refused(connect):
+    content = json.dumps(HELLO | {"temperature": float("nan")}).encode()
+    async with connect(FakeEngine(says("never"))) as client:
+        answer = await client.post(CHAT, content=content, headers={"content-type": "application/json"})
+    assert (answer.status_code, answer.json()["error"]["param"]) == (400, "temperature")
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "status"), [("GET", "/nothing", 404), ("GET", CHAT, 405), ("DELETE", "/v1/models", 405)]
+)
+async def test_wrong_path_or_method_is_answered_in_openais_shape(connect, method, path, status):
+    async with connect(FakeEngine(says("never"))) as client:
+        answer = await client.request(method, path)
+    assert answer.status_code == status
+    assert set(answer.json()["error"]) == {"message", "type", "param", "code"}
+
+
+@pytest.mark.parametrize(
+    ("failure", "status"),
+    [
+        (UnitsUnavailable("verifier is gone"), 503),
+        (DeadlineExceeded("too late"), 504),
+        (RequestFailed("three rebuilds"), 500),
+        (KeyError("a bug"), 500),
+    ],
+)
+@pytest.mark.parametrize("stream", [False, True])
+async def test_failure_before_the_first_token_is_a_status(connect, failure, status, stream):
+    engine = FakeEngine(lambda _: [failure])
+    async with connect(engine) as client:
+        answer = await client.post(CHAT, json=HELLO | {"stream": stream})
+    assert answer.status_code == status
+    assert answer.json()["error"]["type"] == "server_error"
+    assert "a bug" not in answer.text
+    assert engine.open == 0
+
+
+async def test_chat_logprobs_have_openais_shape(connect):
+    async with connect(FakeEngine(says("é"))) as client:
+        body = HELLO | {"logprobs": True, "top_logprobs": 1}
+        logprobs = (await client.post(CHAT, json=body)).json()["choices"][0]["logprobs"]
+    first, second = logprobs["content"]
+    assert first["bytes"] + second["bytes"] == list("é".encode())
+    assert (first["token"], first["logprob"]) == ("\ufffd", -0.5)
+    assert first["top_logprobs"] == [{"token": "\ufffd", "logprob": -0.5, "bytes": first["bytes"]}]
+
+
+async def test_completion_logprobs_have_openais_shape(connect):
+    async with connect(FakeEngine(says("ab", "c"))) as client:
+        answer = (await client.post(COMPLETIONS, json={"prompt": "x", "logprobs": 0})).json()
+    assert answer["choices"][0]["logprobs"] == {
+        "tokens": ["a", "b", "c"],
+        "token_logprobs": [-0.5, -0.5, -0.5],
+        "top_logprobs": [{"a": -0.5}, {"b": -0.5}, {"c": -0.5}],
+        "text_offset": [0, 1, 2],
+    }
+
+
+async def test_missing_unit_makes_503_and_is_named(connect):
+    engine = FakeEngine(says("never"))
+    engine.units["verifier"] = False
+    async with connect(engine) as client:
+        assert (await client.get("/healthz")).status_code == 200
+        ready = await client.get("/readyz")
+        assert (ready.status_code, ready.json()["missing"]) == (503, ["verifier"])
+        answer = await client.post(CHAT, json=HELLO)
+        assert answer.status_code == 503
+        assert "verifier" in answer.json()["error"]["message"]
+        engine.units["verifier"] = True
+        assert (await client.get("/readyz")).status_code == 200
+
+
+async def test_models_lists_the_checkpoint(connect):
+    async with connect(FakeEngine(says("x"))) as client:
+        (model,) = (await client.get("/v1/models")).json()["data"]
+    assert (model["id"], model["object"]) == ("fake-model", "model")
+
+
+async def test_fingerprint_changes_with_weights_precision_and_digests(connect):
+    seen = set()
+    for change in ({}, {"fingerprint": "other"}, {"precision": "float32"}, {"digests": {"verifier": "w"}}):
+        engine = FakeEngine(says("x"))
+        for name, value in change.items():
+            setattr(engine.description, name, value)
+        async with connect(engine) as client:
+            seen.add((await client.post(CHAT, json=HELLO)).json()["system_fingerprint"])
+    assert len(seen) == 4
+
+
+async def test_metrics_count_what_was_answered(connect):
+    async with connect(FakeEngine(says("abc"))) as client:
+        await client.post(CHAT, json=HELLO | {"hetspec": {"mode": "tree"}})
+        await client.post(CHAT, json=HELLO | {"n": 2})
+        text = (await client.get("/metrics")).text
+    samples = {
+        (s.name, *sorted(s.labels.values())): s.value for f in text_string_to_metric_families(text) for s in f.samples
+    }
+    assert samples["hetspec_requests_total", "chat", "stop", "tree"] == 1
+    assert samples["hetspec_generated_tokens_total", "tree"] == 3
+    assert samples["hetspec_accepted_tokens_total", "tree"] == 6
+    assert samples["hetspec_time_to_first_token_seconds_count", "chat", "tree"] == 1
+    assert samples["hetspec_refusals_total", "400", "invalid_request"] == 1
+    assert samples[("hetspec_requests_running",)] == 0

@@ -1,0 +1,446 @@
+"""Units over the toy model: the real contracts and the real queue, engines of a few lines, and faults on demand."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import threading
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from enum import Enum, auto
+from typing import Any
+
+import grpc.aio
+
+from hetspec.decoding.history import History
+from hetspec.decoding.tree import ROOT, TokenTree
+from hetspec.rpc.channel import KeepAlive, server_options
+from hetspec.rpc.contracts import DRAFT, VERIFY, WALK, Contract
+from hetspec.rpc.engine_thread import EngineThread
+from hetspec.rpc.messages import (
+    Draft,
+    DraftItem,
+    ErrorCode,
+    HiddenRows,
+    HiddenStates,
+    PassResult,
+    SessionUpdate,
+    TokenLogprobs,
+    UnitError,
+    VerifyItem,
+    Walk,
+    WalkItem,
+    rows_from_bytes,
+)
+from hetspec.rpc.work import ShouldStop, Stopped, WorkQueue
+from hetspec.v1 import common_pb2, drafter_pb2, sampler_pb2, verifier_pb2, weight_store_pb2, weight_store_pb2_grpc
+from orchestrator.engine.engine import Engine
+from orchestrator.engine.settings import EngineSettings
+from orchestrator.units.settings import FleetSettings, LinkSettings, ReplicaSettings
+from tests import toy
+
+FINGERPRINT = "toy"
+MAX_CONTEXT = 512
+
+
+class Fault(Enum):
+    LOST = auto()  # forgets every session
+    REFUSE = auto()  # INTERNAL for the whole task
+    NONSENSE = auto()  # an answer that breaks the contract
+    FREEZE = auto()  # no answer, ever
+    DIE = auto()  # the process ends under the task, and comes back
+
+
+Chaos = Callable[[], Fault | None]
+
+
+def no_chaos() -> Fault | None:
+    return None
+
+
+class RandomChaos:
+    """A fault of `kinds` in each task with this probability, until the next `quiet` tasks are owed."""
+
+    def __init__(self, seed: int, probability: float, kinds: Sequence[Fault]) -> None:
+        self._random = random.Random(seed)
+        self._probability = probability
+        self._kinds = list(kinds)
+        self.faults = 0
+
+    def __call__(self) -> Fault | None:
+        if self._random.random() >= self._probability:
+            return None
+        self.faults += 1
+        return self._random.choice(self._kinds)
+
+
+@dataclass
+class Held:
+    """What a unit holds for a session."""
+
+    epoch: int
+    ids: list[int] = field(default_factory=list)
+    tree: TokenTree = field(default_factory=TokenTree)
+
+
+class Sessions:
+    """The contract of SessionUpdate, word by word."""
+
+    def __init__(self) -> None:
+        self.held: dict[str, Held] = {}
+
+    def apply(self, update: SessionUpdate) -> Held:
+        held = self.held.get(update.session)
+        if held is None or update.epoch > held.epoch:
+            held = self.held[update.session] = Held(update.epoch)
+        if update.epoch < held.epoch:
+            raise UnitError(ErrorCode.INVALID, "epoch: stale")
+        if not held.tree.is_path(update.commit):
+            raise UnitError(ErrorCode.INVALID, "commit: not a path of the last tree")
+        held.ids += [held.tree.tokens[node] for node in update.commit]
+        held.tree = TokenTree()
+        history = History(held.ids)
+        if (len(history), history.hash) != (update.committed_len, update.committed_hash):
+            del self.held[update.session]
+            raise UnitError(ErrorCode.SESSION_LOST, f"{len(history)} tokens committed, not {update.committed_len}")
+        held.ids += update.append
+        return held
+
+
+class FakeEngine:
+    """Counts what it is asked; a fault strikes before the work."""
+
+    def __init__(self, chaos: Chaos, on_death: Callable[[], None]) -> None:
+        self.sessions = Sessions()
+        self.passes: list[int] = []  # items of each
+        self.releases: list[str] = []
+        self.gate = threading.Event()  # closed: tasks wait for it, and for should_stop
+        self.gate.set()
+        self.entered = threading.Event()
+        self._chaos = chaos
+        self._on_death = on_death
+        self._thawed = threading.Event()
+        self.peak_context = 0
+
+    def run(self, items: Sequence[Any], should_stop: ShouldStop) -> PassResult[Any]:
+        self.passes.append(len(items))
+        self.entered.set()
+        while not self.gate.wait(0.002):
+            if should_stop():
+                raise Stopped
+        fault = self._chaos()
+        match fault:
+            case Fault.LOST:
+                self.sessions.held.clear()
+            case Fault.REFUSE:
+                raise UnitError(ErrorCode.INTERNAL, "fake")
+            case Fault.FREEZE:
+                self._thawed.wait()
+            case Fault.DIE:
+                self._on_death()
+                self._thawed.wait()
+        results = tuple(self._run_item(item) for item in items)
+        return PassResult(tuple(self.spoil(r) for r in results) if fault is Fault.NONSENSE else results)
+
+    def release(self, sessions: Sequence[str]) -> None:
+        self.releases += sessions
+        for session in sessions:
+            self.sessions.held.pop(session, None)
+
+    def thaw(self) -> None:
+        self._thawed.set()
+        self.gate.set()
+
+    def _run_item(self, item: Any) -> Any:
+        try:
+            return self.serve(item)
+        except UnitError as error:
+            return error
+
+    def serve(self, item: Any) -> Any:
+        raise NotImplementedError
+
+    def spoil(self, result: Any) -> Any:
+        raise NotImplementedError
+
+
+class FakeVerifier(FakeEngine):
+    def serve(self, item: VerifyItem) -> HiddenStates:
+        held = self.sessions.apply(item.update)
+        held.tree = item.tree
+        self.peak_context = max(self.peak_context, len(held.ids) + len(item.tree))
+        if item.hidden is HiddenRows.NONE:
+            return HiddenStates()
+        rows = [toy.hidden_row(held.ids).tobytes()]
+        for node in range(len(item.tree)):
+            path = [item.tree.tokens[at] for at in item.tree.path(node)]
+            rows.append(toy.hidden_row(held.ids + path).tobytes())
+        return HiddenStates(b"".join(rows), len(rows))
+
+    def spoil(self, result: HiddenStates | UnitError) -> HiddenStates | UnitError:
+        if isinstance(result, UnitError):
+            return result
+        return random.choice((HiddenStates(result.data + b"\0" * 16, result.rows + 1), HiddenStates(b"\0", 1)))
+
+
+class FakeDrafter(FakeEngine):
+    """Random trees that hold the right token about as often as not."""
+
+    hits = 0.6
+
+    def serve(self, item: DraftItem) -> Draft:
+        held = self.sessions.apply(item.update)
+        tokens: list[int] = []
+        parents: list[int] = []
+        depths: list[int] = []
+        seeded = random.Random(repr((self.hits, held.ids)))
+        for _ in range(item.policy.max_nodes):
+            open_nodes = [node for node, depth in enumerate(depths) if depth < item.policy.max_depth]
+            parent = len(tokens) - 1 if item.policy.width == 1 else seeded.choice([ROOT, *open_nodes])
+            path = TokenTree(tuple(tokens), tuple(parents)).path(parent) if parent != ROOT else []
+            right = toy.next_token(held.ids + [tokens[at] for at in path], item.sampling, item.noise)
+            token = right if seeded.random() < self.hits else seeded.randrange(toy.VOCAB_SIZE)
+            if (parent, token) in zip(parents, tokens, strict=True):
+                continue
+            tokens.append(token)
+            parents.append(parent)
+            depths.append(1 if parent == ROOT else depths[parent] + 1)
+        held.tree = TokenTree(tuple(tokens), tuple(parents))
+        return Draft(held.tree, (0.5,) * len(tokens), (drafter_pb2.DRAFT_SOURCE_LOOKUP,) * len(tokens))
+
+    def spoil(self, result: Draft | UnitError) -> Draft | UnitError:
+        return random.choice((Draft(TokenTree.chain(range(400))), Draft(TokenTree((toy.VOCAB_SIZE,), (ROOT,)))))
+
+
+class PerfectDrafter(FakeDrafter):
+    hits = 1.0
+
+
+class FakeSampler(FakeEngine):
+    def serve(self, item: WalkItem) -> Walk:
+        rows = rows_from_bytes(item.hidden, toy.HIDDEN_SIZE)
+        tokens: list[int] = []
+        accepted: list[int] = []
+        node: int | None = ROOT
+        while node is not None and len(tokens) < item.max_tokens and tokens[-1:] != [toy.END_ID]:
+            row = rows[node + 1 : node + 2]
+            tokens.append(toy.choose(row, item.sampling, item.noise, item.position + len(tokens)))
+            node = item.tree.child(node, tokens[-1])
+            if node is not None:
+                accepted.append(node)
+        logprobs = () if item.top_logprobs is None else tuple(TokenLogprobs(-float(token)) for token in tokens)
+        return Walk(tuple(tokens), tuple(accepted), logprobs)
+
+    def spoil(self, result: Walk | UnitError) -> Walk | UnitError:
+        if isinstance(result, UnitError):
+            return result
+        return random.choice(
+            (
+                replace(result, tokens=(toy.VOCAB_SIZE, *result.tokens[1:])),
+                replace(result, tokens=()),
+                replace(result, accepted=(*result.accepted, 300)),
+                replace(result, tokens=result.tokens * 300),
+            )
+        )
+
+
+def _identity(unit: str, instance: int, digest: str) -> common_pb2.UnitIdentity:
+    return common_pb2.UnitIdentity(
+        unit=unit, model="toy", fingerprint=FINGERPRINT, precision="int8", digest=digest, instance=str(instance)
+    )
+
+
+def _describe(unit: str, instance: int, digest: str) -> Any:
+    identity = _identity(unit, instance, digest)
+    match unit:
+        case "verifier":
+            return verifier_pb2.VerifierDescription(
+                identity=identity,
+                hidden_size=toy.HIDDEN_SIZE,
+                vocab_size=toy.VOCAB_SIZE,
+                max_context=MAX_CONTEXT,
+                max_rows=64,
+                credits=FakeUnit.CREDITS,
+            )
+        case "drafter":
+            sources = [drafter_pb2.DRAFT_SOURCE_LOOKUP]
+            return drafter_pb2.DrafterDescription(
+                identity=identity, sources=sources, max_nodes=64, max_depth=16, max_context=MAX_CONTEXT
+            )
+        case _:
+            return sampler_pb2.SamplerDescription(
+                identity=identity, hidden_size=toy.HIDDEN_SIZE, vocab_size=toy.VOCAB_SIZE, max_logprobs=20
+            )
+
+
+class _Servicer:
+    def __init__(self, contract: Contract[Any, Any], engine: FakeEngine, description: Any) -> None:
+        self._queue = WorkQueue(contract, engine, EngineThread(contract.unit), FakeUnit.CREDITS)
+        self._description = description
+
+    async def Describe(self, _request: Any, _context: Any) -> Any:
+        return self._description
+
+    async def Work(self, _requests: Any, context: Any) -> None:
+        await self._queue.serve(context)
+
+
+class FakeUnit:
+    """A unit as a process would be: it can be killed, and comes back with nothing."""
+
+    CREDITS = 2
+
+    def __init__(
+        self,
+        contract: Contract[Any, Any],
+        engine: type[FakeEngine],
+        chaos: Chaos = no_chaos,
+        digest: str = "d",
+    ) -> None:
+        self.digest = digest
+        self.contract = contract
+        self.port = 0
+        self.instance = 0
+        self.engines: list[FakeEngine] = []
+        self._engine_type = engine
+        self._chaos = chaos
+        self._restarts = True
+        self._server: grpc.aio.Server | None = None
+        self._restarting: set[asyncio.Task[None]] = set()
+
+    @property
+    def address(self) -> str:
+        return f"127.0.0.1:{self.port}"
+
+    @property
+    def engine(self) -> FakeEngine:
+        return self.engines[-1]
+
+    @property
+    def held(self) -> set[str]:
+        return {session for engine in self.engines for session in engine.sessions.held}
+
+    async def start(self) -> None:
+        loop = asyncio.get_running_loop()
+        self.instance += 1
+        engine = self._engine_type(self._chaos, lambda: loop.call_soon_threadsafe(self._die_soon))
+        self.engines.append(engine)
+        service = _Servicer(self.contract, engine, _describe(self.contract.unit, self.instance, self.digest))
+        self._server = grpc.aio.server(options=server_options(KeepAlive()))
+        self.contract.add_servicer(service, self._server)
+        self.port = self._server.add_insecure_port(self.address)
+        await self._server.start()
+
+    async def kill(self) -> None:
+        """Connections break, nothing is answered; the engine's thread is let go, for nobody to hear."""
+        server, self._server = self._server, None
+        if server is not None:
+            await server.stop(None)
+        self.engine.thaw()
+
+    async def close(self) -> None:
+        self._restarts = False
+        for task in self._restarting:
+            task.cancel()
+        await asyncio.gather(*self._restarting, return_exceptions=True)
+        await self.kill()
+
+    def _die_soon(self) -> None:
+        task = asyncio.create_task(self._die())
+        self._restarting.add(task)
+        task.add_done_callback(self._restarting.discard)
+
+    async def _die(self) -> None:
+        await self.kill()
+        if self._restarts:
+            await self.start()
+
+
+class FakeWeightStore(weight_store_pb2_grpc.WeightStoreServicer):
+    def __init__(self) -> None:
+        self.address = ""
+        self._server: grpc.aio.Server | None = None
+
+    async def GetManifest(self, request: Any, context: Any) -> Any:
+        return weight_store_pb2.Manifest(
+            role=request.role, name="toy", fingerprint=FINGERPRINT, text=toy.text_spec().to_pb()
+        )
+
+    async def start(self) -> None:
+        self._server = grpc.aio.server()
+        weight_store_pb2_grpc.add_WeightStoreServicer_to_server(self, self._server)
+        self.address = f"127.0.0.1:{self._server.add_insecure_port('127.0.0.1:0')}"
+        await self._server.start()
+
+    async def close(self) -> None:
+        if self._server is not None:
+            await self._server.stop(None)
+
+
+def fast_settings(wait_s: float = 10.0, task_timeout_s: float = 0.5, max_rebuilds: int = 3) -> EngineSettings:
+    link = LinkSettings(connect_timeout_s=1.0, task_timeout_s=task_timeout_s, slack_s=0.1)
+    replicas = ReplicaSettings(link, resolve_every_s=0.5, backoff_s=(0.01, 0.05), wait_s=wait_s)
+    return EngineSettings(
+        prompt_chunk_tokens=16, max_rebuilds=max_rebuilds, fleet=FleetSettings(replicas, replicas, replicas)
+    )
+
+
+@dataclass(frozen=True)
+class _Addresses:
+    weight_store: str
+    verifier: str
+    drafter: str
+    sampler: str
+
+
+class World:
+    """A weight store, units and an engine, all in this process. An async context manager."""
+
+    def __init__(
+        self,
+        verifiers: Sequence[FakeUnit] | None = None,
+        drafters: Sequence[FakeUnit] | None = None,
+        samplers: Sequence[FakeUnit] | None = None,
+        settings: EngineSettings | None = None,
+    ) -> None:
+        self.store = FakeWeightStore()
+        self.verifiers = list(verifiers) if verifiers is not None else [FakeUnit(VERIFY, FakeVerifier)]
+        self.drafters = list(drafters) if drafters is not None else [FakeUnit(DRAFT, FakeDrafter)]
+        self.samplers = list(samplers) if samplers is not None else [FakeUnit(WALK, FakeSampler)]
+        self._settings = settings or fast_settings()
+        self.engine: Engine
+
+    @property
+    def units(self) -> list[FakeUnit]:
+        return [*self.verifiers, *self.drafters, *self.samplers]
+
+    async def __aenter__(self) -> World:
+        await self.store.start()
+        for unit in self.units:
+            await unit.start()
+        addresses = _Addresses(
+            self.store.address,
+            *(",".join(u.address for u in units) for units in (self.verifiers, self.drafters, self.samplers)),
+        )
+        self.engine = Engine(addresses, self._settings)
+        await self.engine.start()
+        await self.until(lambda: all(self.engine.ready().values()) and self._all_found())
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.engine.close()
+        for unit in self.units:
+            await unit.close()
+        await self.store.close()
+
+    async def until(self, condition: Callable[[], bool]) -> None:
+        async with asyncio.timeout(20):
+            while not condition():
+                await asyncio.sleep(0.005)
+
+    async def until_nothing_is_held(self) -> None:
+        await self.until(lambda: not any(unit.held for unit in self.units))
+
+    def _all_found(self) -> bool:
+        found = self.engine.replicas()
+        return all(found[unit.contract.unit] > 0 for unit in self.units)
