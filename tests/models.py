@@ -71,8 +71,8 @@ def make_checkpoint(
 ) -> Path:
     """A random checkpoint of a family of FAMILIES; `overrides` go to its transformers config.
 
-    Returns the Hugging Face directory, or the GGUF file: the same weights for the same seed. tensor_type: of the matrices
-    in GGUF's terms. dtype: of the safetensors.
+    Returns the Hugging Face directory, or the GGUF file: the same weights for the same seed.
+    tensor_type: of the matrices, in GGUF's terms. dtype: of the safetensors.
     """
     recipe = FAMILIES[family]
     vocabulary = byte_level(recipe.pre) if recipe.pre else sentencepiece()

@@ -8,7 +8,9 @@ from typing import Any
 
 PATH = "/v1/chat/completions"
 BODY = {
-    "messages": [{"role": "user", "content": "Write the numbers from one to ten, each as a word and as a digit."}],
+    "messages": [
+        {"role": "user", "content": "Repeat: the drafter proposes, the verifier checks, the sampler decides."}
+    ],
     "max_tokens": 64,
     "temperature": 0,
     "hetspec": {"mode": "tree"},

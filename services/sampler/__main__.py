@@ -4,22 +4,17 @@ from __future__ import annotations
 
 import sys
 
-from pydantic import ValidationError
-
+from hetspec.rpc.contracts import WALK
 from hetspec.rpc.server import ServerSettings, run_server
+from hetspec.rpc.settings import read_settings
+from hetspec.rpc.unit import UnitService
 from sampler.config import SamplerSettings
-from sampler.servicer import SamplerService
+from sampler.unit import load
 
 
 def main() -> int:
-    try:
-        settings = SamplerSettings()
-    except ValidationError as error:
-        first = error.errors()[0]
-        name = "HETSPEC_" + str(first["loc"][0]).upper()
-        print(f"sampler: {name} = {first['input']!r}: {first['msg']}", file=sys.stderr)
-        return 2
-    return run_server(SamplerService(settings), ServerSettings(settings.host, settings.port))
+    settings = read_settings("sampler", SamplerSettings)
+    return run_server(UnitService(WALK, lambda: load(settings)), ServerSettings(settings.host, settings.port))
 
 
 if __name__ == "__main__":

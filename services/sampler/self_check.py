@@ -10,16 +10,13 @@ from numpy.typing import NDArray
 from hetspec.decoding.choose import choose, logprobs_of
 from hetspec.decoding.noise import gumbel
 from hetspec.decoding.sampling import NoiseKey, Sampling
+from hetspec.model.self_check import SelfCheckError
 from hetspec.rpc.messages import Rows
 from sampler.engine import Head
 
 _KEY = NoiseKey(seed=0x5EED)
 _SAMPLINGS = (Sampling(0), Sampling(1.0), Sampling(0.8, top_p=0.9), Sampling(1.3, top_k=40, min_p=0.01))
 _HEIGHTS = (2, 3, 5, 8, 16, 19)
-
-
-class SelfCheckError(Exception):
-    """The kernels do not keep what the decoding rule rests on; one line."""
 
 
 def self_check(head: Head) -> str:

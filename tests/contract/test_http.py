@@ -6,9 +6,13 @@ import json
 from typing import Any
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from prometheus_client.parser import text_string_to_metric_families
+from pydantic import ValidationError
 
 from hetspec.decoding.sampling import Sampling
+from orchestrator.api.schemas import ChatBody
 from orchestrator.engine.errors import DeadlineExceeded, RequestFailed, UnitsUnavailable
 from orchestrator.engine.request import Mode
 from tests.contract.fake_engine import FakeEngine, says
@@ -18,9 +22,9 @@ COMPLETIONS = "/v1/completions"
 HELLO = {"messages": [{"role": "user", "content": "hi"}]}
 
 
-async def refused(connect: Any, path: str, body: Any, **settings: Any) -> tuple[int, dict[str, Any]]:
+async def refused(connect: Any, path: str, body: Any) -> tuple[int, dict[str, Any]]:
     engine = FakeEngine(says("never"))
-    async with connect(engine, **settings) as client:
+    async with connect(engine) as client:
         content = json.dumps(body).encode()  # in ASCII: a lone surrogate can be written
         answer = await client.post(path, content=content, headers={"content-type": "application/json"})
     assert engine.requests == []
@@ -390,3 +394,46 @@ async def test_metrics_count_what_was_answered(connect):
     assert samples["hetspec_time_to_first_token_seconds_count", "chat", "tree"] == 1
     assert samples["hetspec_refusals_total", "400", "invalid_request"] == 1
     assert samples[("hetspec_requests_running",)] == 0
+
+
+async def test_openapi_document_describes_both_endpoints(connect):
+    async with connect(FakeEngine(says("x"))) as client:
+        document = (await client.get("/openapi.json")).json()
+    schemas = document["components"]["schemas"]
+    assert {CHAT, COMPLETIONS} <= set(document["paths"])
+    assert schemas["ChatBody"]["additionalProperties"] is False
+    assert schemas["ChatBody"]["properties"]["n"]["enum"] == [None, 1]
+    assert {"type": "string"} in schemas["Message"]["properties"]["content"]["anyOf"]
+
+
+@pytest.mark.parametrize("seed", ["1" * 5000, "1e400", "-0.0", "Infinity"])
+async def test_number_that_is_no_seed_is_refused(connect, seed):
+    content = f'{{"messages": [{{"role": "user", "content": "hi"}}], "seed": {seed}}}'
+    async with connect(FakeEngine(says("never"))) as client:
+        answer = await client.post(CHAT, content=content, headers={"content-type": "application/json"})
+    assert answer.status_code == 400
+    assert set(answer.json()["error"]) == {"message", "type", "param", "code"}
+
+
+@settings(max_examples=200)
+@given(
+    st.fixed_dictionaries(
+        {},
+        optional={
+            name: st.recursive(
+                st.none() | st.booleans() | st.integers() | st.floats() | st.text(),
+                lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(), inner, max_size=2),
+                max_leaves=4,
+            )
+            for name in (*ChatBody.model_fields, "unheard_of")
+        },
+    )
+)
+def test_no_body_breaks_the_server_and_every_refusal_names_a_field_of_it(fields):
+    body = HELLO | fields
+    try:
+        ChatBody.model_validate(body)
+    except ValidationError as refused:
+        error = refused.errors()[0]
+        named = error["ctx"]["field"] if error["type"] == "fields_disagree" else error["loc"][0]
+        assert named in body

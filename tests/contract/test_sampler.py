@@ -19,16 +19,19 @@ from scipy import special
 from hetspec.decoding.choose import choose
 from hetspec.decoding.sampling import NoiseKey, Sampling
 from hetspec.decoding.tree import TokenTree
+from hetspec.model.self_check import SelfCheckError
 from hetspec.rpc.channel import open_channel
+from hetspec.rpc.contracts import WALK
 from hetspec.rpc.messages import ErrorCode, Rows, UnitError, Walk, WalkItem, WorkTrace, rows_to_bytes
 from hetspec.rpc.server import Server, ServerSettings, StartError
+from hetspec.rpc.unit import UnitService
 from hetspec.rpc.work import Stopped
 from hetspec.v1 import common_pb2, sampler_pb2, sampler_pb2_grpc
 from sampler.__main__ import main
 from sampler.config import SamplerSettings
 from sampler.engine import MAX_LOGPROBS, SamplerEngine
-from sampler.self_check import SelfCheckError, probe_rows, self_check
-from sampler.servicer import SamplerService
+from sampler.self_check import probe_rows, self_check
+from sampler.unit import load
 from tests.models import make_checkpoint
 from weight_store.servicer import WeightStoreService
 from weight_store.store import Store
@@ -217,11 +220,10 @@ async def store_port(checkpoint: Path, tmp_path: Path) -> AsyncIterator[int]:
     await server.stop()
 
 
-def service_of(store_port: int, precision: str = "float32", timeout_s: float = 30) -> SamplerService:
+def service_of(store_port: int, precision: str = "float32", timeout_s: float = 30) -> UnitService[WalkItem, Walk]:
     address = f"127.0.0.1:{store_port}"
-    return SamplerService(
-        SamplerSettings(weight_store=address, precision=precision, threads=1, weights_timeout_s=timeout_s)
-    )
+    settings = SamplerSettings(weight_store=address, precision=precision, threads=1, weights_timeout_s=timeout_s)
+    return UnitService(WALK, lambda: load(settings))
 
 
 @pytest.fixture
@@ -319,5 +321,7 @@ def test_a_bad_setting_stops_the_start_with_one_line_that_names_it(
     variable: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv(variable, "-1")
-    assert main() == 2
+    with pytest.raises(SystemExit) as stopped:
+        main()
+    assert stopped.value.code == 2
     assert capsys.readouterr().err.startswith(f"sampler: {variable} = '-1': ")

@@ -28,6 +28,7 @@ from weight_store.servicer import CHUNK_BYTES, WeightStoreService
 from weight_store.store import Store
 
 CHECK_S = 0.05
+SERVICES = Path(__file__).parents[2] / "services"
 
 
 @dataclass
@@ -88,7 +89,7 @@ async def test_an_unknown_precision_is_an_invalid_argument(running: Running) -> 
 @pytest.mark.parametrize("precision", ["int8", "float32"])
 async def test_reads_of_a_lease_are_the_packs_bytes(running: Running, precision: str) -> None:
     call, grant = await lease(running, precision)
-    data = Path(grant.path).read_bytes()
+    data = content(grant.path)
     assert len(data) == grant.bytes
     assert b"".join(await read(running, grant.lease, 0, grant.bytes)) == data
     assert b"".join(await read(running, grant.lease, 777, 4097)) == data[777 : 777 + 4097]
@@ -105,7 +106,7 @@ async def test_long_reads_come_in_chunks(tmp_path: Path) -> None:
         call, grant = await lease(running, "float32")
         chunks = await read(running, grant.lease, 0, grant.bytes)
         assert [len(chunk) for chunk in chunks[:-1]] == [CHUNK_BYTES] * (grant.bytes // CHUNK_BYTES)
-        assert b"".join(chunks) == Path(grant.path).read_bytes()
+        assert b"".join(chunks) == content(grant.path)
         call.cancel()
     await server.stop()
 
@@ -166,12 +167,12 @@ async def test_a_lease_survives_new_times_on_files_whose_contents_are_the_same(r
 
 async def test_a_damaged_pack_is_made_again_for_the_next_lease(running: Running) -> None:
     call, grant = await lease(running)
-    sound = Path(grant.path).read_bytes()
+    sound = content(grant.path)
     flip_last_byte(Path(grant.path))
     await fails(call.read(), grpc.StatusCode.FAILED_PRECONDITION)
     call, again = await lease(running)
     assert again.pack_hash == grant.pack_hash
-    assert Path(again.path).read_bytes() == sound
+    assert content(again.path) == sound
     call.cancel()
 
 
@@ -213,7 +214,7 @@ def test_a_start_that_fails_says_why_in_one_line_and_exits_with_2(
 ) -> None:
     (tmp_path / "bad.gguf").write_bytes(b"not a model")
     settings = {"HETSPEC_TARGET": "bad.gguf", "HETSPEC_CACHE_DIR": "cache", "HETSPEC_PORT": "0", **changes}
-    environment = {**os.environ, "PYTHONPATH": os.path.abspath("services"), **settings}
+    environment = {**os.environ, "PYTHONPATH": str(SERVICES), **settings}
     command = [sys.executable, "-m", "weight_store"]
     ended = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=60)
     assert ended.returncode == 2
@@ -221,6 +222,10 @@ def test_a_start_that_fails_says_why_in_one_line_and_exits_with_2(
     assert len(lines) == 1
     assert lines[0].startswith("weight_store: ")
     assert named in lines[0]
+
+
+def content(path: str) -> bytes:
+    return Path(path).read_bytes()
 
 
 def flip_last_byte(path: Path) -> None:

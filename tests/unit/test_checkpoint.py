@@ -16,6 +16,7 @@ import pytest
 import torch
 import transformers
 from safetensors.torch import load_file, save_file
+from transformers.modeling_gguf_pytorch_utils import load_gguf_checkpoint
 
 from hetspec.model.checkpoint import Checkpoint, expected_shapes
 from hetspec.model.errors import CheckpointError
@@ -67,6 +68,19 @@ def test_tensors_and_config_of_both_formats_are_the_references(family: str, tmp_
     if family == "mistral":  # the converter does not write the window down
         same["max_context"] = 256
     assert replace(of_gguf.config, **same) == replace(of_hf.config, **same)
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_gguf_tensors_are_those_that_transformers_reads_from_the_same_file(family: str, tmp_path: Path) -> None:
+    path = make_checkpoint(tmp_path, family, gguf=True)
+    with torch.device("meta"):
+        config = transformers.AutoConfig.from_pretrained(tmp_path, gguf_file=path.name)
+        model = transformers.AutoModelForCausalLM.from_config(config)
+    tensors = load_gguf_checkpoint(str(path), return_tensors=True, model_to_load=model)["tensors"]
+    checkpoint = open_checkpoint(path)
+    assert len(tensors) == len(list(expected_shapes(checkpoint.config)))
+    for name, tensor in tensors.items():
+        np.testing.assert_array_equal(checkpoint.tensor(canonical(name)), tensor.numpy(), err_msg=name)
 
 
 @pytest.mark.parametrize("tied", [False, True])
@@ -249,6 +263,20 @@ def test_a_broken_json_file_is_refused_by_its_name(name: str, text: str, tiny_hf
     directory = copy_of(tiny_hf, tmp_path)
     (directory / name).write_bytes(text.encode(errors="surrogateescape"))
     assert_refused(directory, name)
+
+
+@pytest.mark.parametrize("name", ["config.json", "tokenizer_config.json", "generation_config.json"])
+def test_no_flipped_byte_in_a_json_file_gets_past_the_checks_as_another_error(
+    name: str, tiny_hf: Path, tmp_path: Path
+) -> None:
+    directory = copy_of(tiny_hf, tmp_path)
+    data = (directory / name).read_bytes()
+    generator = random.Random(3)
+    for position in range(0, len(data), 4):
+        broken = bytearray(data)
+        broken[position] = generator.choice(b'019-.eE[]{}",:ntf\xff')
+        (directory / name).write_bytes(broken)
+        try_every_tensor(directory)
 
 
 @pytest.mark.parametrize("content", [b"", b"PK\x03\x04 a pickle in a zip", b"\x00" * 4096])

@@ -136,7 +136,7 @@ class ModelConfig:
         return self.n_kv_heads * self.head_dim
 
     def inv_freq(self) -> NDArray[np.float32]:
-        """float32 [head_dim / 2]: radians a position, scaling applied; transformers' to a few units in the last place."""
+        """float32 [head_dim / 2]: radians a position, scaled; transformers' to a few units in the last place."""
         exponents = np.arange(0, self.head_dim, 2, dtype=np.float32) / np.float32(self.head_dim)
         powers = np.power(np.float64(np.float32(self.rope_theta)), exponents.astype(np.float64)).astype(np.float32)
         plain: NDArray[np.float32] = np.float32(1) / powers
@@ -154,16 +154,21 @@ class ModelConfig:
         """Raises ValueError for anything that `to_json` would not have written."""
         data = json.loads(text)
         _check_keys("config", data, {f.name for f in fields(cls)})
-        scaling = data["rope_scaling"]
-        if scaling is not None:
-            kind = scaling.pop("kind", None) if isinstance(scaling, dict) else None
-            if kind not in _SCALINGS:
-                raise ValueError(f"rope_scaling: kind {kind!r}, must be one of {', '.join(_SCALINGS)}")
-            _check_keys("rope_scaling", scaling, {f.name for f in fields(_SCALINGS[kind])})
-            if kind == "factors":
-                scaling = {"factors": tuple(scaling["factors"])}
-            data["rope_scaling"] = _SCALINGS[kind](**scaling)
-        return cls(**data)
+        try:
+            return cls(**{**data, "rope_scaling": _scaling_from_json(data["rope_scaling"])})
+        except TypeError as error:
+            raise ValueError(f"config: {error}") from error
+
+
+def _scaling_from_json(data: Any) -> RopeScaling | None:
+    if data is None:
+        return None
+    kind = data.get("kind") if isinstance(data, dict) else None
+    if kind not in _SCALINGS:
+        raise ValueError(f"rope_scaling: kind {kind!r}, must be one of {', '.join(_SCALINGS)}")
+    _check_keys("rope_scaling", data, {"kind", *(f.name for f in fields(_SCALINGS[kind]))})
+    values: dict[str, Any] = {key: tuple(value) if key == "factors" else value for key, value in data.items() if key != "kind"}
+    return _SCALINGS[kind](**values)
 
 
 def _check_keys(where: str, data: Any, expected: set[str]) -> None:

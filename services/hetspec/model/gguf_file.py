@@ -183,6 +183,6 @@ class _Cursor:
 
 def _map(path: Path) -> NDArray[np.uint8]:
     try:
-        return np.memmap(path, dtype=np.uint8, mode="r")
+        return np.asarray(np.memmap(path, dtype=np.uint8, mode="r"))  # slices of a memmap itself are slow
     except (OSError, ValueError) as error:  # ValueError: an empty file cannot be mapped
         raise CheckpointError(f"{path}: cannot be read: {error}") from error

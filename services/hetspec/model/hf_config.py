@@ -33,7 +33,7 @@ _ONLY: dict[str, tuple[Any, ...]] = {
 def config_from_hf(data: Mapping[str, Any], name: str) -> ModelConfig:
     """`data`: the parsed config.json; `name`: the model's. Raises CheckpointError; the caller adds the path."""
     architectures = data.get("architectures")
-    if not isinstance(architectures, list) or len(architectures) != 1 or architectures[0] not in ARCHITECTURES:
+    if architectures not in [[known] for known in ARCHITECTURES]:
         raise CheckpointError(f"architectures {architectures!r:.100}, must be one of {', '.join(ARCHITECTURES)}")
     family = ARCHITECTURES[architectures[0]]
     for key, allowed in _ONLY.items():
@@ -41,7 +41,7 @@ def config_from_hf(data: Mapping[str, Any], name: str) -> ModelConfig:
             raise CheckpointError(f"{key} = {data[key]!r:.100} is not supported")
     try:
         return _read(data, family, name[:MAX_NAME_CHARS])
-    except (TypeError, ValueError, ZeroDivisionError) as error:
+    except (TypeError, ValueError, ArithmeticError) as error:
         raise CheckpointError(str(error)) from error
 
 

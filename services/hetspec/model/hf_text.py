@@ -22,12 +22,20 @@ TEXT_FILES = (
 _NAMED = ("bos_token", "eos_token", "unk_token", "pad_token")
 
 
+def read_text(path: Path) -> str:
+    """Raises CheckpointError."""
+    try:
+        return path.read_text(encoding="utf-8")
+    except OSError as error:
+        raise CheckpointError(f"{path}: cannot be read: {error.strerror}") from error
+    except UnicodeDecodeError as error:
+        raise CheckpointError(f"{path}: not UTF-8: {error}") from error
+
+
 def read_json(path: Path) -> dict[str, Any]:
     """Raises CheckpointError unless the file holds a JSON object."""
     try:
-        data = json.loads(path.read_bytes())
-    except OSError as error:
-        raise CheckpointError(f"{path}: cannot be read: {error.strerror}") from error
+        data = json.loads(read_text(path))
     except (ValueError, RecursionError) as error:
         raise CheckpointError(f"{path}: not JSON: {error}") from error
     if not isinstance(data, dict):
@@ -39,7 +47,7 @@ def text_from_hf(path: Path, vocab_size: int) -> TextSpec:
     """Raises CheckpointError."""
     tokenizer_path = path / "tokenizer.json"
     read_json(tokenizer_path)
-    tokenizer_json = tokenizer_path.read_text()
+    tokenizer_json = read_text(tokenizer_path)
     tokenizer = load_tokenizer(tokenizer_json, str(tokenizer_path), vocab_size)
     settings = _optional(path / "tokenizer_config.json")
     special = _special_tokens(settings, _optional(path / "special_tokens_map.json"))
@@ -85,10 +93,7 @@ def _special_tokens(*sources: Mapping[str, Any]) -> dict[str, str]:
 def _chat_template(path: Path, settings: Mapping[str, Any]) -> str:
     file = path / "chat_template.jinja"
     if file.exists():
-        try:
-            return file.read_text()
-        except (OSError, UnicodeDecodeError) as error:
-            raise CheckpointError(f"{file}: cannot be read: {error}") from error
+        return read_text(file)
     template = settings.get("chat_template") or ""
     if isinstance(template, list):  # several, by name
         by_name = {entry.get("name"): entry.get("template") for entry in template if isinstance(entry, dict)}

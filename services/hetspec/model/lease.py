@@ -24,6 +24,10 @@ class WeightsUnavailableError(WeightsError):
     """The store does not answer, or refuses for good."""
 
 
+class RoleMissingError(WeightsUnavailableError):
+    """The store serves no checkpoint in this role."""
+
+
 class WeightsChangedError(WeightsError):
     """The pack or its checkpoint is no longer what was granted; whatever was read of it is not to be trusted."""
 

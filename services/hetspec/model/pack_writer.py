@@ -152,8 +152,10 @@ def quantize(weight: NDArray[np.float32]) -> tuple[NDArray[np.int8], NDArray[np.
     groups = weight.reshape(len(weight), -1, GROUP)
     scales = np.maximum(groups.max(axis=2), -groups.min(axis=2)) / np.float32(127)
     divisors = np.where(scales == 0, np.float32(np.inf), scales)
-    quantized = np.rint(groups / divisors[:, :, None]).clip(-127, 127).astype(np.int8)
-    return quantized.reshape(weight.shape), scales
+    steps = groups / divisors[:, :, None]
+    np.rint(steps, out=steps)
+    np.clip(steps, -127, 127, out=steps)  # a subnormal scale has few bits: a quotient may be beyond 127
+    return steps.astype(np.int8).reshape(weight.shape), scales
 
 
 def _padded(weight: NDArray[np.float32], rows: int, columns: int = 0) -> NDArray[np.float32]:

@@ -36,7 +36,7 @@ class SafetensorsFile:
     def __init__(self, path: Path) -> None:
         self.path = path
         try:
-            self._data: NDArray[np.uint8] = np.memmap(path, dtype=np.uint8, mode="r")
+            self._data: NDArray[np.uint8] = np.asarray(np.memmap(path, dtype=np.uint8, mode="r"))
         except (OSError, ValueError) as error:  # ValueError: an empty file cannot be mapped
             raise CheckpointError(f"{path}: cannot be read: {error}") from error
         length = int.from_bytes(self._data[:8].tobytes(), "little")

@@ -12,12 +12,26 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hetspec.model.fingerprint import identity_of
-from hetspec.model.lease import Backoff, LeaseKeeper, WeightsChangedError, WeightsError, WeightsUnavailableError
+from hetspec.model.lease import (
+    Backoff,
+    LeaseKeeper,
+    RoleMissingError,
+    WeightsChangedError,
+    WeightsError,
+    WeightsUnavailableError,
+)
 from hetspec.model.manifest import Manifest
 from hetspec.model.pack import HEADER_BYTES, PackError, PackFile, PackLayout, open_pack, parse_header
 from hetspec.v1 import weight_store_pb2 as pb
 
-__all__ = ["WeightSource", "WeightsChangedError", "WeightsError", "WeightsUnavailableError"]
+__all__ = [
+    "RoleMissingError",
+    "WeightSource",
+    "WeightsChangedError",
+    "WeightsError",
+    "WeightsUnavailableError",
+    "read_manifest",
+]
 
 _DIRECT_ALIGN = 4096
 _RETRIED = (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED, grpc.StatusCode.CANCELLED)
@@ -96,6 +110,15 @@ class WeightSource:
         self._reader.close()
 
 
+def read_manifest(address: str, role: str, timeout_s: float) -> Manifest:
+    """Without a lease on the pack. Raises WeightsError."""
+    keeper = LeaseKeeper(address, role, "")
+    try:
+        return _fetch_manifest(keeper, role, timeout_s)
+    finally:
+        keeper.close()
+
+
 def _fetch_manifest(keeper: LeaseKeeper, role: str, timeout_s: float) -> Manifest:
     backoff = Backoff(timeout_s, f"weight store {keeper.address}: no answer")
     while True:
@@ -104,7 +127,9 @@ def _fetch_manifest(keeper: LeaseKeeper, role: str, timeout_s: float) -> Manifes
             return Manifest.from_pb(answer)
         except grpc.RpcError as error:
             if error.code() not in _RETRIED:
-                raise WeightsUnavailableError(f"weight store {keeper.address}: {error.details()}") from error
+                missing = error.code() == grpc.StatusCode.NOT_FOUND
+                kind = RoleMissingError if missing else WeightsUnavailableError
+                raise kind(f"weight store {keeper.address}: {error.details()}") from error
             backoff.wait(error.details())
         except ValueError as error:
             raise WeightsUnavailableError(f"weight store {keeper.address}: manifest: {error}") from error

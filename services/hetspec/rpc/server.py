@@ -97,6 +97,9 @@ class Server:
             await asyncio.wait_for(self._service.drain(), self._settings.grace_s)
         except TimeoutError:
             log_event("grace is over, running work is dropped", grace_s=self._settings.grace_s)
+        await self.stop_without_drain()
+
+    async def stop_without_drain(self) -> None:
         await self._server.stop(grace=0.2)
         await self._service.close()
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import uuid
 from collections.abc import AsyncIterator, Callable
+from concurrent.futures import Future
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
@@ -44,6 +45,7 @@ class UnitService(Generic[Item, Result]):
         self._contract = contract
         self._load = load
         self._thread = EngineThread(self.name)
+        self._loading: Future[LoadedUnit[Item, Result]] | None = None
         self._loaded: LoadedUnit[Item, Result] | None = None
         self._queue: WorkQueue[Item, Result] | None = None
 
@@ -52,8 +54,9 @@ class UnitService(Generic[Item, Result]):
 
     async def start(self) -> None:
         """Loads on the engine thread, so that health answers meanwhile."""
+        self._loading = self._thread.call(self._load)
         try:
-            self._loaded = await asyncio.wrap_future(self._thread.call(self._load))
+            self._loaded = await asyncio.wrap_future(self._loading)
         except (WeightsError, SelfCheckError, ValueError) as error:
             raise StartError(str(error)) from error
         self._queue = WorkQueue(self._contract, self._loaded.engine, self._thread)
@@ -65,6 +68,8 @@ class UnitService(Generic[Item, Result]):
             await self._queue.drain()
 
     async def close(self) -> None:
+        if self._loading is not None and not self._loading.done():
+            return  # told to stop while it waits for weights: the thread ends with the process
         await asyncio.to_thread(self._thread.close)
         if self._loaded is not None:
             self._loaded.close()

@@ -65,7 +65,7 @@ class Observation:
         self._mode = request.mode.value
         self._arrived = time.perf_counter()
         self._seen_first = False
-        self._metrics.prompt_tokens.inc(len(request.prompt_ids))
+        self._prompt_tokens = len(request.prompt_ids)
 
     def emission(self, emission: Emission) -> None:
         if not emission.tokens:
@@ -79,6 +79,7 @@ class Observation:
         m = self._metrics
         m.requests.labels(*self._labels, outcome).inc()
         m.duration.labels(*self._labels).observe(time.perf_counter() - self._arrived)
+        m.prompt_tokens.inc(self._prompt_tokens)
         m.rounds.labels(self._mode).inc(statistics.rounds)
         m.drafted.labels(self._mode).inc(statistics.drafted)
         m.verified.labels(self._mode).inc(statistics.verified)

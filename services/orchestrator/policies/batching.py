@@ -35,12 +35,13 @@ def compose_pass(waiting: Iterable[W], limits: PassLimits) -> tuple[list[W], lis
     left: list[W] = []
     rows = prompt_rows = 0
     for item in waiting:
-        item_prompt_rows = item.rows if item.is_prompt else 0
-        fits = rows + item.rows <= limits.max_rows and prompt_rows + item_prompt_rows <= limits.max_prompt_rows
+        fits = rows + item.rows <= limits.max_rows
+        if item.is_prompt:
+            fits = fits and prompt_rows + item.rows <= limits.max_prompt_rows
         if fits or not (taken or left):
             taken.append(item)
             rows += item.rows
-            prompt_rows += item_prompt_rows
+            prompt_rows += item.rows if item.is_prompt else 0
         else:
             left.append(item)
     return taken, left

@@ -1,0 +1,21 @@
+"""python -m drafter: serves drafts until SIGTERM."""
+
+from __future__ import annotations
+
+import sys
+
+from drafter.config import DrafterSettings
+from drafter.unit import load
+from hetspec.rpc.contracts import DRAFT
+from hetspec.rpc.server import ServerSettings, run_server
+from hetspec.rpc.settings import read_settings
+from hetspec.rpc.unit import UnitService
+
+
+def main() -> int:
+    settings = read_settings("drafter", DrafterSettings)
+    return run_server(UnitService(DRAFT, lambda: load(settings)), ServerSettings(settings.host, settings.port))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

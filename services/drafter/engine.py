@@ -1,0 +1,144 @@
+"""What a drafter does: grows a token tree for each item of a task, from prompt lookup and the draft model."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from drafter.draft_model import DraftModel, ModelState, Planting
+from drafter.growth import Growth
+from drafter.lookup import NgramIndex
+from hetspec.model.kv import CacheFullError
+from hetspec.model.transformer import PassStopped
+from hetspec.rpc.logs import log_event
+from hetspec.rpc.messages import Draft, DraftItem, ErrorCode, PassResult, UnitError, WorkTrace
+from hetspec.rpc.sessions import Session, SessionTable
+from hetspec.rpc.work import ShouldStop, Stopped
+from hetspec.v1.drafter_pb2 import DRAFT_SOURCE_LOOKUP, DRAFT_SOURCE_MODEL
+
+MAX_NODES = 256
+MAX_DEPTH = 64
+
+
+class DraftState:
+    """A session's n-grams and, with a draft model, its KV. `tree_tokens` are the last draft's."""
+
+    def __init__(self, index: NgramIndex, model: ModelState | None) -> None:
+        self.index = index
+        self.model = model
+        self.tree_tokens: tuple[int, ...] = ()
+
+    def append(self, tokens: Sequence[int]) -> None:
+        """Committed tokens that no draft held."""
+        self.index.extend(tokens)
+        if self.model is not None:
+            self.model.behind.extend(tokens)
+
+    def remember(self, tokens: tuple[int, ...], fed: Sequence[int | None]) -> None:
+        """The draft just made, and the places of its nodes among those that the model was fed."""
+        self.tree_tokens = tokens
+        if self.model is not None:
+            self.model.remember(fed)
+
+    def keep(self, nodes: Sequence[int]) -> None:
+        tokens = [self.tree_tokens[node] for node in nodes]
+        self.index.extend(tokens)
+        if self.model is not None:
+            self.model.keep(nodes, tokens)
+        self.tree_tokens = ()
+
+    def fork(self, length: int) -> DraftState:
+        return DraftState(self.index.copy(length), self.model.fork(length) if self.model else None)
+
+    def release(self) -> None:
+        if self.model is not None:
+            self.model.cache.release()
+
+
+DraftSession = Session[DraftState]
+
+
+class DrafterEngine:
+    def __init__(self, vocab_size: int, model: DraftModel | None) -> None:
+        self.sources = (DRAFT_SOURCE_LOOKUP,) if model is None else (DRAFT_SOURCE_LOOKUP, DRAFT_SOURCE_MODEL)
+        self.sessions: SessionTable[DraftState] = SessionTable(self._new_state)
+        self._vocab_size = vocab_size
+        self._model = model
+
+    def run(self, items: Sequence[DraftItem], should_stop: ShouldStop) -> PassResult[Draft]:
+        """A draft an item, or UnitError for one that breaks the contract. Raises Stopped between steps."""
+        beds = [self._enter(item) for item in items]
+        trace = self._grow([bed for bed in beds if isinstance(bed, _Bed)], should_stop)
+        return PassResult(tuple(bed.finish() if isinstance(bed, _Bed) else bed for bed in beds), trace)
+
+    def release(self, sessions: Sequence[str]) -> None:
+        self.sessions.release(sessions)
+
+    def _new_state(self) -> DraftState:
+        return DraftState(NgramIndex(), self._model.new_state() if self._model else None)
+
+    def _enter(self, item: DraftItem) -> _Bed | UnitError:
+        """The item's session, moved on to the item's tokens, with what prompt lookup finds."""
+        try:
+            self._check(item)
+            session = self.sessions.enter(item.update)
+        except UnitError as error:
+            return error
+        session.history.extend(item.update.append)
+        session.state.append(item.update.append)
+        growth = Growth(item.policy)
+        if DRAFT_SOURCE_LOOKUP in item.policy.sources:
+            for tokens, confidence in session.state.index.continuations(item.policy.width, item.policy.max_depth):
+                growth.add_run(tokens, confidence, DRAFT_SOURCE_LOOKUP)
+        return _Bed(item, session, growth)
+
+    def _check(self, item: DraftItem) -> None:
+        policy = item.policy
+        bounds = (("max_nodes", policy.max_nodes, MAX_NODES), ("max_depth", policy.max_depth, MAX_DEPTH))
+        for name, value, limit in (*bounds, ("width", policy.width, MAX_NODES)):
+            if not 1 <= value <= limit:
+                raise UnitError(ErrorCode.INVALID, f"policy.{name} = {value}, must be in [1, {limit}]")
+        for source in policy.sources:
+            if source not in self.sources:
+                raise UnitError(ErrorCode.INVALID, f"policy.sources: {source} is not one of {self.sources}")
+        for i, token in enumerate(item.update.append):
+            if not 0 <= token < self._vocab_size:
+                raise UnitError(ErrorCode.INVALID, f"append[{i}] = {token}, must be in [0, {self._vocab_size})")
+
+    def _grow(self, beds: Sequence[_Bed], should_stop: ShouldStop) -> WorkTrace:
+        """With the draft model, where a session asks for it and there is room for it; else lookup has to do."""
+        model = self._model
+        if model is None:
+            return WorkTrace()
+        plantings = [p for bed in beds if (p := bed.planting(model.transformer.max_context)) is not None]
+        if not plantings:
+            return WorkTrace()
+        try:
+            model.grow(plantings, should_stop)
+        except PassStopped as stop:
+            raise Stopped from stop
+        except CacheFullError as full:
+            log_event("draft KV is full, lookup alone drafts", level=logging.WARNING, error=str(full))
+        return model.trace()
+
+
+@dataclass(frozen=True, slots=True)
+class _Bed:
+    """An item being answered."""
+
+    item: DraftItem
+    session: DraftSession
+    growth: Growth
+
+    def planting(self, max_context: int) -> Planting | None:
+        item, state = self.item, self.session.state.model
+        position = len(self.session.history)
+        wanted = DRAFT_SOURCE_MODEL in item.policy.sources and position + item.policy.max_depth <= max_context
+        return Planting(state, self.growth, item.sampling, item.noise, position) if wanted and state else None
+
+    def finish(self) -> Draft:
+        draft, fed = self.growth.draft()
+        self.session.tree = draft.tree
+        self.session.state.remember(draft.tree.tokens, fed)
+        return draft

@@ -1,0 +1,85 @@
+"""The drafter, loaded: prompt lookup, and the draft model if the weight store has one."""
+
+from __future__ import annotations
+
+import hashlib
+
+import numpy as np
+
+from drafter.config import DrafterSettings
+from drafter.draft_model import DraftModel
+from drafter.engine import MAX_DEPTH, MAX_NODES, DrafterEngine
+from drafter.vocabulary_check import check_vocabularies
+from hetspec.decoding.choose import perturbed
+from hetspec.decoding.sampling import NoiseKey, Sampling
+from hetspec.model.head import Head
+from hetspec.model.self_check import self_check
+from hetspec.model.transformer import Transformer
+from hetspec.model.weights import RoleMissingError, WeightSource, read_manifest
+from hetspec.rpc.messages import Draft, DraftItem
+from hetspec.rpc.unit import LoadedUnit, new_identity
+from hetspec.text.vocabulary import Vocabulary
+from hetspec.v1 import drafter_pb2
+
+MAX_ROWS = 512
+
+
+def load(settings: DrafterSettings) -> LoadedUnit[DraftItem, Draft]:
+    """Raises WeightsError, SelfCheckError, ValueError."""
+    target = read_manifest(settings.weight_store, "target", settings.weights_timeout_s)
+    source = _open_draft(settings)
+    model: DraftModel | None = None
+    digest = hashlib.sha256(_probe_choices())
+    if source is not None:
+        vocabulary = Vocabulary(source.manifest.text.tokenizer_json)
+        check_vocabularies(Vocabulary(target.text.tokenizer_json), vocabulary, source.layout.config.vocab_size)
+        model = _load_model(settings, source, vocabulary)
+        digest.update(self_check(model.transformer).encode())
+    engine = DrafterEngine(target.config.vocab_size, model)
+    identity = new_identity("drafter", source, settings.precision, digest.hexdigest(), settings.threads)
+
+    def describe() -> drafter_pb2.DrafterDescription:
+        return drafter_pb2.DrafterDescription(
+            identity=identity,
+            sources=engine.sources,
+            max_nodes=MAX_NODES,
+            max_depth=MAX_DEPTH,
+            kv_held_tokens=model.transformer.pool.held_tokens if model else 0,
+            sessions=len(engine.sessions),
+            max_context=model.transformer.max_context if model else target.config.max_context,
+        )
+
+    def close() -> None:
+        if model is not None:
+            model.transformer.close()
+        if source is not None:
+            source.close()
+
+    return LoadedUnit(engine, describe, close)
+
+
+def _open_draft(settings: DrafterSettings) -> WeightSource | None:
+    try:
+        return WeightSource.open(settings.weight_store, "draft", settings.precision, settings.weights_timeout_s)
+    except RoleMissingError:
+        return None
+
+
+def _load_model(settings: DrafterSettings, source: WeightSource, vocabulary: Vocabulary) -> DraftModel:
+    transformer = Transformer(
+        source,
+        threads=settings.threads,
+        max_rows=MAX_ROWS,
+        max_context=settings.max_context,
+        kv_capacity_tokens=settings.kv_tokens,
+    )
+    head = Head(source, threads=settings.threads)
+    return DraftModel(transformer, head, vocabulary.missing(head.vocab_size))
+
+
+def _probe_choices() -> bytes:
+    """What the decoding rule proposes for fixed logits: the rule's own share in the digest."""
+    logits = np.sin(np.arange(1000, dtype=np.float64) * 0.37).astype(np.float32)
+    samplings = (Sampling(0), Sampling(1.0), Sampling(0.8, top_p=0.9))
+    best = [perturbed(logits, sampling, NoiseKey(seed=1), position=3, count=8) for sampling in samplings]
+    return b"".join(b.ids.astype("<i8").tobytes() + b.scores.astype("<f8").tobytes() for b in best)

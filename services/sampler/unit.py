@@ -1,0 +1,32 @@
+"""The sampler, loaded: head, self-check, engine."""
+
+from __future__ import annotations
+
+from hetspec.model.head import Head
+from hetspec.model.weights import WeightSource
+from hetspec.rpc.messages import Walk, WalkItem
+from hetspec.rpc.unit import LoadedUnit, new_identity, weights_check
+from hetspec.text.vocabulary import Vocabulary
+from hetspec.v1 import sampler_pb2
+from sampler.config import SamplerSettings
+from sampler.engine import MAX_LOGPROBS, SamplerEngine
+from sampler.self_check import self_check
+
+
+def load(settings: SamplerSettings) -> LoadedUnit[WalkItem, Walk]:
+    """Raises WeightsError, SelfCheckError, ValueError."""
+    source = WeightSource.open(settings.weight_store, "target", settings.precision, settings.weights_timeout_s)
+    head = Head(source, threads=settings.threads)
+    missing = Vocabulary(source.manifest.text.tokenizer_json).missing(head.vocab_size)
+    identity = new_identity("sampler", source, settings.precision, self_check(head), settings.threads)
+    engine = SamplerEngine(head, missing, weights_check(source))
+
+    def describe() -> sampler_pb2.SamplerDescription:
+        return sampler_pb2.SamplerDescription(
+            identity=identity,
+            hidden_size=head.hidden_size,
+            vocab_size=head.vocab_size,
+            max_logprobs=MAX_LOGPROBS,
+        )
+
+    return LoadedUnit(engine, describe, source.close)
