@@ -9,7 +9,10 @@ from typing import Any
 PATH = "/v1/chat/completions"
 BODY = {
     "messages": [
-        {"role": "user", "content": "Repeat: the drafter proposes, the verifier checks, the sampler decides."}
+        {
+            "role": "user",
+            "content": "Repeat three times: the drafter proposes, the verifier checks, the sampler decides.",
+        }
     ],
     "max_tokens": 64,
     "temperature": 0,

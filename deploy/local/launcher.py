@@ -15,6 +15,7 @@ from deploy.local.process import RunFolder
 from deploy.local.settings import LaunchError, Service
 
 POLL_S = 0.1
+PORT_WAIT_S = 2.0  # a process that has just been killed holds its port a little longer
 
 
 @dataclass
@@ -62,9 +63,12 @@ class Launcher:
     def _refuse_foreign_port(self, service: Service) -> None:
         if self.folder.read(service.name) is not None:
             return
+        deadline = time.monotonic() + PORT_WAIT_S
         try:
-            if ports.taken(service.host, service.port):
-                raise LaunchError(f"{service.name}: port {service.port} is taken by {ports.holder(service.port)}")
+            while ports.taken(service.host, service.port):
+                if time.monotonic() > deadline:
+                    raise LaunchError(f"{service.name}: port {service.port} is taken by {ports.holder(service.port)}")
+                time.sleep(POLL_S)
         except OSError as error:
             raise LaunchError(f"{service.name}: cannot listen on {service.host}: {error.strerror}") from error
 

@@ -143,14 +143,19 @@ def random_blocks(name: str, values: Any, kind: gguf.GGMLQuantizationType) -> tu
     return raw, kind
 
 
-def rewrite_gguf(source: Path, target: Path, change: Callable[[str, Any], Any]) -> None:
+def rewrite_gguf(
+    source: Path, target: Path, change: Callable[[str, Any], Any], metadata: dict[str, Any] | None = None
+) -> None:
     """Copies a float32 GGUF file; `change` gives each tensor as (data, kind), or None to leave it out."""
     reader = gguf.GGUFReader(source)
     writer = gguf.GGUFWriter(target, reader.fields["general.architecture"].contents())
     for name, entry in reader.fields.items():
-        if not name.startswith("GGUF.") and name != "general.architecture":
+        if not name.startswith("GGUF.") and name not in {"general.architecture", *(metadata or {})}:
             kind = entry.types[0]
             writer.add_key_value(name, entry.contents(), kind, entry.types[-1] if len(entry.types) > 1 else None)
+    for name, value in (metadata or {}).items():
+        kinds = {str: gguf.GGUFValueType.STRING, int: gguf.GGUFValueType.UINT32, float: gguf.GGUFValueType.FLOAT32}
+        writer.add_key_value(name, value, kinds[type(value)])
     for tensor in reader.tensors:
         changed = change(tensor.name, tensor.data)
         if changed is not None:
@@ -191,6 +196,78 @@ def test_a_gguf_file_cut_anywhere_is_refused(tiny_gguf: Path, tmp_path: Path) ->
         path = tmp_path / "cut.gguf"
         path.write_bytes(data[:cut])
         assert_refused(path)
+
+
+def test_a_gguf_tensor_that_lies_elsewhere_than_after_the_one_before_is_refused(
+    tiny_gguf: Path, tmp_path: Path
+) -> None:
+    reader = gguf.GGUFReader(tiny_gguf)
+    tensor = reader.tensors[3]
+    data = bytearray(tiny_gguf.read_bytes())
+    position = tensor.field.offset + sum(part.nbytes for part in tensor.field.parts) - 8
+    data[position : position + 8] = int(tensor.field.parts[-1][0] + 32).to_bytes(8, "little")
+    path = tmp_path / "moved.gguf"
+    path.write_bytes(data)
+    assert_refused(path, tensor.name, str(tensor.data_offset), str(tensor.data_offset + 32))
+
+
+def test_a_gguf_file_with_bytes_left_over_is_refused(tiny_gguf: Path, tmp_path: Path) -> None:
+    path = tmp_path / "longer.gguf"
+    path.write_bytes(tiny_gguf.read_bytes() + b"x")
+    assert_refused(path, str(tiny_gguf.stat().st_size))
+
+
+def test_one_part_of_a_split_gguf_file_is_refused_with_what_to_do(tiny_gguf: Path, tmp_path: Path) -> None:
+    path = tmp_path / "part.gguf"
+    rewrite_gguf(tiny_gguf, path, lambda _, values: (values, gguf.GGMLQuantizationType.F32), {"split.count": 3})
+    assert_refused(path, "3 parts")
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ("llama.expert_count", 8),
+        ("llama.attn_logit_softcapping", 30.0),
+        ("llama.rope.scaling.type", "yarn"),
+        ("llama.rope.dimension_count", 8),
+        ("llama.surprise", 1),
+        ("llama.block_count", "two"),
+        ("llama.block_count", 5000),
+        ("llama.attention.head_count_kv", 3),
+    ],
+)
+def test_gguf_metadata_that_mean_another_computation_are_refused_by_name(
+    key: str, value: Any, tiny_gguf: Path, tmp_path: Path
+) -> None:
+    path = tmp_path / "other.gguf"
+    rewrite_gguf(tiny_gguf, path, lambda _, values: (values, gguf.GGMLQuantizationType.F32), {key: value})
+    named = {"rope.scaling.type": "yarn", "head_count_kv": "n_kv_heads", "block_count": "n_layers"}
+    short = key.removeprefix("llama.").removeprefix("attention.")
+    assert_refused(path, key if value == "two" else named.get(short, key))
+
+
+@pytest.mark.parametrize(
+    ("metadata", "reference"),
+    [
+        ({"llama.rope.scaling.type": "linear", "llama.rope.scaling.factor": 4.0}, 4.0),
+        ({"llama.rope.scale_linear": 4.0}, 4.0),
+        ({"llama.rope.scaling.type": "none"}, 1.0),
+    ],
+)
+def test_linear_rope_scaling_of_a_gguf_file_divides_all_frequencies(
+    metadata: dict[str, Any], reference: float, tmp_path: Path
+) -> None:
+    source, path = make_checkpoint(tmp_path, "llama2", gguf=True), tmp_path / "scaled.gguf"
+    rewrite_gguf(source, path, lambda _, values: (values, gguf.GGMLQuantizationType.F32), metadata)
+    plain, scaled = open_checkpoint(source).config.inv_freq(), open_checkpoint(path).config.inv_freq()
+    np.testing.assert_array_equal(scaled, plain / np.float32(reference))
+
+
+def test_a_sliding_window_in_gguf_metadata_caps_the_context(tiny_gguf: Path, tmp_path: Path) -> None:
+    path = tmp_path / "window.gguf"
+    window = {"llama.attention.sliding_window": 100}
+    rewrite_gguf(tiny_gguf, path, lambda _, values: (values, gguf.GGMLQuantizationType.F32), window)
+    assert open_checkpoint(path).config.max_context == 100
 
 
 def header_bytes(path: Path) -> int:

@@ -167,7 +167,9 @@ def _scaling_from_json(data: Any) -> RopeScaling | None:
     if kind not in _SCALINGS:
         raise ValueError(f"rope_scaling: kind {kind!r}, must be one of {', '.join(_SCALINGS)}")
     _check_keys("rope_scaling", data, {"kind", *(f.name for f in fields(_SCALINGS[kind]))})
-    values: dict[str, Any] = {key: tuple(value) if key == "factors" else value for key, value in data.items() if key != "kind"}
+    values: dict[str, Any] = {
+        key: tuple(value) if key == "factors" else value for key, value in data.items() if key != "kind"
+    }
     return _SCALINGS[kind](**values)
 
 

@@ -10,10 +10,11 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from numba import int64, njit, uintp, void
+from numba import int64, uintp
 from numba.core.types import Array
 
 from hetspec.model import lanes
+from hetspec.model.jit import kernel, part
 from hetspec.model.lanes import LANES, QMAX
 from hetspec.model.pack import GROUP
 
@@ -35,16 +36,7 @@ _plan, _table, _list = Array(int64, 1, "C"), Array(int64, 2, "C"), Array(int64, 
 _SPINS = 20000  # about 50 us: longer than a phase's imbalance, shorter than a time slice
 
 
-def _inline(function: Any) -> Any:
-    return njit(nogil=True, inline="never", cache=True)(function)
-
-
-def _compiled(*arguments: Any) -> Any:
-    """Compiled when this module is imported, and kept on disk."""
-    return njit(void(*arguments), nogil=True, cache=True)
-
-
-@_inline
+@part
 def barrier(plan: Any) -> None:
     """Waits until all threads of the pass are here. The counter only grows; waiting gives the processor away."""
     threads = plan[THREADS]
@@ -59,12 +51,12 @@ def barrier(plan: Any) -> None:
             lanes.yield_processor()
 
 
-@_inline
+@part
 def share(n: int, thread: int, threads: int) -> tuple[int, int]:
     return n * thread // threads, n * (thread + 1) // threads
 
 
-@_inline
+@part
 def quantise(plan: Any, row: int, x: int, n: int) -> None:
     """A float32 row becomes the row-th input of an int8 linear: int16 with one scale, zeros up to the next group."""
     top = lanes.abs_max(x, n)
@@ -76,7 +68,7 @@ def quantise(plan: Any, row: int, x: int, n: int) -> None:
         lanes.put(out + i * 2, np.float32(0))
 
 
-@_inline
+@part
 def linear(
     plan: Any, w: int, scale: int, x: int, x_stride: int, inputs: int, out: int, panels: int, rows: int,
     thread: int,
@@ -112,12 +104,12 @@ def linear(
                 lanes.panel_float32_1(wp, x + r * x_stride * 4, x_stride, op + r * width * 4, width, inputs)
 
 
-@_inline
+@part
 def norm_factor(x: int, n: int, eps: np.float32) -> Any:
     return np.float32(1) / np.sqrt(lanes.dot(x, x, n) / np.float32(n) + eps)
 
 
-@_inline
+@part
 def norm(plan: Any, row: int, weight: int, eps: np.float32) -> None:
     """RMS norm of the residual row, made ready as an input."""
     hidden = plan[HIDDEN]
@@ -127,19 +119,19 @@ def norm(plan: Any, row: int, weight: int, eps: np.float32) -> None:
         quantise(plan, row, out, hidden)
 
 
-@_inline
+@part
 def add_projected(plan: Any, row: int) -> None:
     lanes.add_to(plan[X] + row * plan[HIDDEN] * 4, plan[PROJECTED] + row * plan[HIDDEN] * 4, plan[HIDDEN])
 
 
-@_inline
+@part
 def slot_address(plan: Any, pages: Any, start: int, slot: int, layer: int, value: int, head: int) -> Any:
     """Of a position's key (value = 0) or value (1): a page is float32 [layers, 2, kv_heads, PAGE, head_dim]."""
     block = ((layer * 2 + value) * plan[KV_HEADS] + head) * PAGE + slot % PAGE
     return pages[start + slot // PAGE] + block * plan[HEAD_DIM] * 4
 
 
-@_inline
+@part
 def rope_and_store(plan: Any, table: Any, pages: Any, layer: int, weights: int, row: int, eps: np.float32) -> None:
     """Bias, q/k norm and rope in place; the key and value go to the row's slot."""
     dim, heads, kv_heads = plan[HEAD_DIM], plan[HEADS], plan[KV_HEADS]
@@ -160,7 +152,7 @@ def rope_and_store(plan: Any, table: Any, pages: Any, layer: int, weights: int, 
             lanes.copy(source, target, dim)
 
 
-@_inline
+@part
 def add_values(plan: Any, weight: int, values: int, n: int, out: int) -> None:
     dim = plan[HEAD_DIM]
     d = 0
@@ -172,7 +164,7 @@ def add_values(plan: Any, weight: int, values: int, n: int, out: int) -> None:
         d += LANES
 
 
-@_inline
+@part
 def attend(plan: Any, table: Any, path: Any, pages: Any, layer: int, row: int, head: int, scores: int) -> None:
     """One row, one KV head and the query heads that share it; position after position, whatever slots they lie in."""
     dim, group, start = plan[HEAD_DIM], plan[HEADS] // plan[KV_HEADS], table[row, PAGES]
@@ -211,7 +203,7 @@ def attend(plan: Any, table: Any, path: Any, pages: Any, layer: int, row: int, h
         lanes.multiply(out + g * dim * 4, np.float32(1) / lanes.total(scores + g * stride, padded), dim)
 
 
-@_inline
+@part
 def activate(plan: Any, row: int) -> None:
     ffn = plan[FFN]
     gate = plan[GATE_UP_OUT] + row * 2 * ffn * 4
@@ -220,7 +212,7 @@ def activate(plan: Any, row: int) -> None:
         quantise(plan, row, gate, ffn)
 
 
-@_inline
+@part
 def layer_pass(
     plan: Any, table: Any, path: Any, pages: Any, layer: int, weights: int, thread: int, eps: np.float32
 ) -> None:
@@ -272,7 +264,7 @@ def layer_pass(
         add_projected(plan, row)
 
 
-@_compiled(_plan, _table, _list, _list, _list, int64)
+@kernel(_plan, _table, _list, _list, _list, int64)
 def run_layers(plan: Any, table: Any, path: Any, pages: Any, layers: Any, thread: int) -> None:
     """Layers FIRST to LAST - 1 of a pass.
 
@@ -284,7 +276,7 @@ def run_layers(plan: Any, table: Any, path: Any, pages: Any, layers: Any, thread
         barrier(plan)
 
 
-@_compiled(_plan, uintp, uintp, uintp, int64, int64)
+@kernel(_plan, uintp, uintp, uintp, int64, int64)
 def run_head(plan: Any, norm_weight: int, w: int, scale: int, panels: int, thread: int) -> None:
     """Final norm and LM head of the plan's rows, into PROJECTED [rows, panels * 16]."""
     eps = np.float32(lanes.get(plan[EPS]))

@@ -73,6 +73,8 @@ def config_from_gguf(
     arch = meta.get("general.architecture", str)
     if arch not in ARCHITECTURES:
         raise CheckpointError(f"{path}: architecture {arch!r} is not supported, only {', '.join(ARCHITECTURES)}")
+    if (parts := meta.get("split.count", int, 1)) > 1:
+        raise CheckpointError(f"{path}: one of {parts} parts; join them first (llama-gguf-split --merge)")
     number = (int, float)
     hidden, heads = meta.get(f"{arch}.embedding_length", int), meta.get(f"{arch}.attention.head_count", int)
     head_dim = meta.get(f"{arch}.attention.key_length", int, hidden // heads if heads else 0)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 import struct
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +17,7 @@ from gguf.quants import dequantize
 from numpy.typing import NDArray
 
 from hetspec.model.errors import CheckpointError
+from hetspec.model.pack import round_up
 
 _MAGIC = b"GGUF"
 _VERSIONS = (2, 3)
@@ -84,17 +85,28 @@ class GgufFile:
         alignment = self.metadata.get("general.alignment", _DEFAULT_ALIGNMENT)
         if not isinstance(alignment, int) or alignment < 8 or alignment & (alignment - 1):
             raise CheckpointError(f"{self.path}: general.alignment = {alignment!r}, must be a power of two from 8 up")
-        start = -(-cursor.position // alignment) * alignment
-        return {name: self._placed(name, tensor, start) for name, tensor in raw.items()}
+        return self._placed(raw, round_up(cursor.position, alignment), alignment)
 
-    def _placed(self, name: str, tensor: GgufTensor, start: int) -> GgufTensor:
-        offset = start + tensor.offset
-        if offset + tensor.bytes > len(self._data):
-            raise CheckpointError(
-                f"{self.path}: truncated: tensor {name} lies at bytes {offset} to {offset + tensor.bytes}, "
-                f"the file has {len(self._data)}"
-            )
-        return GgufTensor(tensor.kind, tensor.shape, offset, tensor.bytes)
+    def _placed(self, raw: dict[str, GgufTensor], start: int, alignment: int) -> dict[str, GgufTensor]:
+        """Offsets from the start of the file. Tensors lie one after another, each at a multiple of the alignment."""
+        placed: dict[str, GgufTensor] = {}
+        expected = 0
+        for name, tensor in raw.items():
+            offset = start + tensor.offset
+            if tensor.offset != expected:
+                raise CheckpointError(
+                    f"{self.path}: tensor {name} lies at byte {offset}, must be at {start + expected}"
+                )
+            if offset + tensor.bytes > len(self._data):
+                raise CheckpointError(
+                    f"{self.path}: truncated: tensor {name} lies at bytes {offset} to {offset + tensor.bytes}, "
+                    f"the file has {len(self._data)}"
+                )
+            placed[name] = replace(tensor, offset=offset)
+            expected = round_up(tensor.offset + tensor.bytes, alignment)
+        if start + expected < len(self._data):
+            raise CheckpointError(f"{self.path}: ends at byte {start + expected}, the file has {len(self._data)}")
+        return placed
 
     def rows(self, name: str, start: int = 0, stop: int | None = None) -> NDArray[np.float32]:
         """Rows [start, stop) along the first dimension, as float32."""

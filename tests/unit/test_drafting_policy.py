@@ -1,0 +1,43 @@
+"""draft_policy: never more than the request wants and everything leaves room for."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from hetspec.v1 import drafter_pb2
+from orchestrator.policies.drafting import MAX_WIDTH, DraftRoom, draft_policy
+from orchestrator.policies.mode import Mode
+
+rooms = st.builds(
+    DraftRoom,
+    max_nodes=st.integers(1, 64),
+    max_depth=st.integers(1, 16),
+    left=st.integers(1, 20),
+    context=st.integers(-2, 40),
+    rows=st.integers(0, 40),
+    drafter=st.builds(
+        drafter_pb2.DrafterDescription,
+        max_nodes=st.integers(0, 64),
+        max_depth=st.integers(0, 16),
+        sources=st.just([drafter_pb2.DRAFT_SOURCE_LOOKUP]),
+    ),
+    drafter_context=st.integers(-2, 40),
+)
+
+
+@given(st.sampled_from(Mode), rooms)
+def test_draft_keeps_within_every_bound_and_reaches_one_of_them(mode: Mode, room: DraftRoom) -> None:
+    policy = draft_policy(mode, room)
+    depths = (room.max_depth, room.left - 1, room.context, room.drafter_context, room.drafter.max_depth)
+    nodes = (room.max_nodes, room.context, room.drafter_context, room.rows, room.drafter.max_nodes)
+    if mode is Mode.PLAIN or min(depths) < 1 or min(nodes) < 1:
+        assert policy is None
+        return
+    assert policy is not None
+    if mode is Mode.CHAIN:
+        assert policy.max_depth == policy.max_nodes == min(*depths, *nodes)
+        assert policy.width == 1
+    else:
+        assert (policy.max_depth, policy.max_nodes) == (min(depths), min(nodes))
+        assert 1 <= policy.width <= MAX_WIDTH
