@@ -8,6 +8,7 @@ import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from enum import Enum, auto
+from functools import partial
 from typing import Any
 
 import grpc.aio
@@ -110,7 +111,7 @@ class Sessions:
 class FakeEngine:
     """Counts what it is asked; a fault strikes before the work."""
 
-    def __init__(self, chaos: Chaos, on_death: Callable[[], None]) -> None:
+    def __init__(self, chaos: Chaos, on_death: Callable[[], object]) -> None:
         self.sessions = Sessions()
         self.passes: list[int] = []  # items of each
         self.releases: list[str] = []
@@ -323,7 +324,7 @@ class FakeUnit:
     async def start(self) -> None:
         loop = asyncio.get_running_loop()
         self.instance += 1
-        engine = self._engine_type(self._chaos, lambda: loop.call_soon_threadsafe(self._die_soon))
+        engine = self._engine_type(self._chaos, partial(loop.call_soon_threadsafe, self._die_soon))
         self.engines.append(engine)
         service = _Servicer(self.contract, engine, _describe(self.contract.unit, self.instance, self.digest))
         self._server = grpc.aio.server(options=server_options(KeepAlive()))
@@ -403,7 +404,7 @@ class World:
         samplers: Sequence[FakeUnit] | None = None,
         settings: EngineSettings | None = None,
     ) -> None:
-        self.store = FakeWeightStore()
+        self.store = FakeWeightStore()  # type: ignore[abstract]
         self.verifiers = list(verifiers) if verifiers is not None else [FakeUnit(VERIFY, FakeVerifier)]
         self.drafters = list(drafters) if drafters is not None else [FakeUnit(DRAFT, FakeDrafter)]
         self.samplers = list(samplers) if samplers is not None else [FakeUnit(WALK, FakeSampler)]

@@ -47,7 +47,7 @@ _START_S = 120.0  # to compile kernels, convert a checkpoint and check itself, o
 class Ask:
     """One request, as the engine takes it."""
 
-    prompt: Sequence[int]
+    prompt: tuple[int, ...]
     mode: str = "plain"
     max_tokens: int = 32
     temperature: float = 0.0
@@ -58,7 +58,7 @@ class Ask:
     def request(self, deadline: float | None = None) -> GenerationRequest:
         return GenerationRequest(
             "test",
-            tuple(self.prompt),
+            self.prompt,
             Sampling(self.temperature),
             NoiseKey(self.seed),
             self.max_tokens,

@@ -20,4 +20,4 @@ class DrafterSettings(BaseSettings):
     threads: Annotated[int, Field(ge=1)] = Field(default_factory=default_threads)
     weights_timeout_s: Annotated[float, Field(gt=0)] = 120.0  # for the weight store to answer, and to make the pack
     max_context: Annotated[int, Field(ge=16)] = 8192
-    kv_tokens: Annotated[int, Field(ge=64)] = 32768  # KV positions of the draft model, over all sessions
+    kv_tokens: Annotated[int, Field(ge=128)] = 32768  # KV positions of the draft model, over all sessions

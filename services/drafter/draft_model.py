@@ -35,6 +35,15 @@ class ModelState:
         """The nodes of a finished draft, by their places among the fed ones."""
         self.slots = [None if place is None else self.cache.length + place for place in fed]
 
+    def rewind(self, last: int) -> None:
+        """Puts `last`, the last committed token, behind again where nothing else is: a draft starts from its row.
+
+        Its KV is written once more, with the same bits.
+        """
+        if not self.behind:
+            self.cache.length -= 1
+            self.behind.append(last)
+
     def keep(self, nodes: Sequence[int], tokens: Sequence[int]) -> None:
         """Moves what is held of the accepted path into the committed part; the rest has to be fed again."""
         held = 0
@@ -62,13 +71,13 @@ class Planting:
 
 
 class DraftModel:
-    """Grows the trees of several sessions in lockstep: each draft step is one pass over all of them."""
+    """Grows the trees of several sessions in lockstep: a draft step is one pass over all of them that fit in one."""
 
-    def __init__(self, transformer: Transformer, head: Head, missing: NDArray[np.intp]) -> None:
-        """missing: logits that stand for no token."""
+    def __init__(self, transformer: Transformer, head: Head, barred: NDArray[np.intp]) -> None:
+        """barred: ids that are never proposed, because they stand for no token of the draft or of the target."""
         self.transformer = transformer
         self._head = head
-        self._missing = missing
+        self._barred = barred
         self._steps: list[int] = []
         self._kv_len: list[int] = []
         self._head_rows = 0
@@ -79,13 +88,20 @@ class DraftModel:
     def grow(self, plantings: Sequence[Planting], should_stop: ShouldStop) -> None:
         """Fills the growths. Raises CacheFullError, PassStopped: the sessions are sound then."""
         self._steps, self._kv_len, self._head_rows = [], [], 0
+        widest = max(_LAST_STRETCH, *(planting.growth.width for planting in plantings))
+        at_once = self.transformer.max_rows // widest
+        for i in range(0, len(plantings), at_once):
+            self._grow_together(plantings[i : i + at_once], should_stop)
+
+    def _grow_together(self, plantings: Sequence[Planting], should_stop: ShouldStop) -> None:
         for planting in plantings:
             self._catch_up(planting.state, should_stop)
         states = [planting.state for planting in plantings]
         counts = [len(state.behind) for state in states]
         rows = self._pass([Span(state.cache, state.behind) for state in states], should_stop)
+        for state in states:
+            state.behind.clear()
         for planting, span_rows in zip(plantings, _split(rows, counts), strict=True):
-            planting.state.behind.clear()
             self._branch(planting, [ROOT], span_rows[-1:])
         while selected := [(p, nodes) for p in plantings if (nodes := p.growth.select())]:
             self._step(selected, should_stop)
@@ -94,6 +110,10 @@ class DraftModel:
         """Of the last `grow`."""
         layers = (sum(self._steps),) * self.transformer.config.n_layers
         return WorkTrace(layers, tuple(self._kv_len), self._head_rows, tuple(self._steps))
+
+    def close(self) -> None:
+        self.transformer.close()
+        self._head.close()
 
     def _catch_up(self, state: ModelState, should_stop: ShouldStop) -> None:
         """Feeds all but the last stretch of what is committed, so that one pass has room for all sessions' rest."""
@@ -105,17 +125,17 @@ class DraftModel:
     def _step(self, selected: Sequence[tuple[Planting, list[int]]], should_stop: ShouldStop) -> None:
         spans: list[Span] = []
         for planting, nodes in selected:
-            planting.growth.feed(nodes)
-            tree = planting.growth.fed_tree()
+            tree = planting.growth.fed_tree(nodes)
             spans.append(Span(planting.state.cache, (), tree, held=len(tree) - len(nodes)))
         rows = self._pass(spans, should_stop)
         for (planting, nodes), span_rows in zip(selected, _split(rows, [s.rows for s in spans]), strict=True):
+            planting.growth.feed(nodes)  # only now: a pass that fails leaves nothing in the KV
             self._branch(planting, nodes, span_rows)
 
     def _branch(self, planting: Planting, nodes: Sequence[int], rows: Rows) -> None:
         logits = self._head.logits(rows)
         self._head_rows += len(rows)
-        logits[:, self._missing] = -np.inf
+        logits[:, self._barred] = -np.inf
         for node, row in zip(nodes, logits, strict=True):
             depth = 0 if node == ROOT else planting.growth.depth(node)
             planting.growth.add(node, self._candidates(planting, row, planting.position + depth), DRAFT_SOURCE_MODEL)

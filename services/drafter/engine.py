@@ -68,7 +68,7 @@ class DrafterEngine:
 
     def run(self, items: Sequence[DraftItem], should_stop: ShouldStop) -> PassResult[Draft]:
         """A draft an item, or UnitError for one that breaks the contract. Raises Stopped between steps."""
-        beds = [self._enter(item) for item in items]
+        beds = self._enter_all(items)
         trace = self._grow([bed for bed in beds if isinstance(bed, _Bed)], should_stop)
         return PassResult(tuple(bed.finish() if isinstance(bed, _Bed) else bed for bed in beds), trace)
 
@@ -78,20 +78,32 @@ class DrafterEngine:
     def _new_state(self) -> DraftState:
         return DraftState(NgramIndex(), self._model.new_state() if self._model else None)
 
-    def _enter(self, item: DraftItem) -> _Bed | UnitError:
-        """The item's session, moved on to the item's tokens, with what prompt lookup finds."""
+    def _enter_all(self, items: Sequence[DraftItem]) -> list[_Bed | UnitError]:
+        entered: list[_Bed | UnitError] = []
+        names: set[str] = set()
+        for item in items:
+            try:
+                if item.update.session in names:
+                    raise UnitError(ErrorCode.INVALID, f"session: {item.update.session} is in this task twice")
+                names.add(item.update.session)
+                entered.append(self._enter(item))
+            except UnitError as error:
+                entered.append(error)
+        return entered
+
+    def _enter(self, item: DraftItem) -> _Bed:
+        """The item's session, moved on to the item's tokens; a tree begins with what prompt lookup finds."""
+        self._check(item)
         try:
-            self._check(item)
             session = self.sessions.enter(item.update)
-        except UnitError as error:
-            return error
+        except CacheFullError as error:  # a fork copies a page
+            raise UnitError(ErrorCode.EXHAUSTED, str(error)) from error
         session.history.extend(item.update.append)
         session.state.append(item.update.append)
-        growth = Growth(item.policy)
-        if DRAFT_SOURCE_LOOKUP in item.policy.sources:
-            for tokens, confidence in session.state.index.continuations(item.policy.width, item.policy.max_depth):
-                growth.add_run(tokens, confidence, DRAFT_SOURCE_LOOKUP)
-        return _Bed(item, session, growth)
+        bed = _Bed(item, session, Growth(item.policy))
+        if not bed.is_chain:
+            bed.look_up()
+        return bed
 
     def _check(self, item: DraftItem) -> None:
         policy = item.policy
@@ -131,13 +143,29 @@ class _Bed:
     session: DraftSession
     growth: Growth
 
+    @property
+    def is_chain(self) -> bool:
+        """A chain has one source: the draft model, or else prompt lookup."""
+        return self.item.policy.width == 1
+
+    def look_up(self) -> None:
+        policy = self.item.policy
+        if DRAFT_SOURCE_LOOKUP in policy.sources:
+            for tokens, confidence in self.session.state.index.continuations(policy.width, policy.max_depth):
+                self.growth.add_run(tokens, confidence, DRAFT_SOURCE_LOOKUP)
+
     def planting(self, max_context: int) -> Planting | None:
-        item, state = self.item, self.session.state.model
-        position = len(self.session.history)
+        item, state, history = self.item, self.session.state.model, self.session.history
+        position = len(history)
         wanted = DRAFT_SOURCE_MODEL in item.policy.sources and position + item.policy.max_depth <= max_context
-        return Planting(state, self.growth, item.sampling, item.noise, position) if wanted and state else None
+        if state is None or not wanted or not position:
+            return None
+        state.rewind(*history[-1:])
+        return Planting(state, self.growth, item.sampling, item.noise, position)
 
     def finish(self) -> Draft:
+        if self.is_chain and not self.growth:
+            self.look_up()
         draft, fed = self.growth.draft()
         self.session.tree = draft.tree
         self.session.state.remember(draft.tree.tokens, fed)

@@ -37,6 +37,9 @@ class Growth:
         self._fed: list[int] = []
         self._steps = 0
 
+    def __len__(self) -> int:
+        return len(self._nodes)
+
     @property
     def width(self) -> int:
         return self._policy.width
@@ -73,14 +76,17 @@ class Growth:
         return sorted(sorted(open_nodes, key=lambda i: -self._nodes[i].gain)[: self._policy.width])
 
     def feed(self, nodes: Sequence[int]) -> None:
+        """The model's KV holds them now, in this order."""
         for node in nodes:
             self._nodes[node].fed = len(self._fed)
             self._fed.append(node)
 
-    def fed_tree(self) -> TokenTree:
-        """The fed nodes, in the order of their feeding."""
-        parents = (self._nodes[self._nodes[i].parent].fed if self._nodes[i].parent != ROOT else ROOT for i in self._fed)
-        return TokenTree(tuple(self._nodes[i].token for i in self._fed), tuple(p for p in parents if p is not None))
+    def fed_tree(self, more: Sequence[int]) -> TokenTree:
+        """The fed nodes, in the order of their feeding, then `more` whose parents are among them."""
+        order = [*self._fed, *more]
+        place = {node: i for i, node in enumerate(order)} | {ROOT: ROOT}
+        nodes = [self._nodes[i] for i in order]
+        return TokenTree(tuple(node.token for node in nodes), tuple(place[node.parent] for node in nodes))
 
     def depth(self, node: int) -> int:
         return self._nodes[node].depth

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 
 import numpy as np
+from numpy.typing import NDArray
 
 from drafter.config import DrafterSettings
 from drafter.draft_model import DraftModel
@@ -31,9 +32,11 @@ def load(settings: DrafterSettings) -> LoadedUnit[DraftItem, Draft]:
     model: DraftModel | None = None
     digest = hashlib.sha256(_probe_choices())
     if source is not None:
-        vocabulary = Vocabulary(source.manifest.text.tokenizer_json)
-        check_vocabularies(Vocabulary(target.text.tokenizer_json), vocabulary, source.layout.config.vocab_size)
-        model = _load_model(settings, source, vocabulary)
+        config, theirs = source.layout.config, Vocabulary(target.text.tokenizer_json)
+        mine = Vocabulary(source.manifest.text.tokenizer_json)
+        check_vocabularies(theirs, mine, config.vocab_size)
+        barred = np.union1d(mine.missing(config.vocab_size), theirs.missing(config.vocab_size))
+        model = _load_model(settings, source, barred)
         digest.update(self_check(model.transformer).encode())
     engine = DrafterEngine(target.config.vocab_size, model)
     identity = new_identity("drafter", source, settings.precision, digest.hexdigest(), settings.threads)
@@ -51,7 +54,7 @@ def load(settings: DrafterSettings) -> LoadedUnit[DraftItem, Draft]:
 
     def close() -> None:
         if model is not None:
-            model.transformer.close()
+            model.close()
         if source is not None:
             source.close()
 
@@ -65,7 +68,7 @@ def _open_draft(settings: DrafterSettings) -> WeightSource | None:
         return None
 
 
-def _load_model(settings: DrafterSettings, source: WeightSource, vocabulary: Vocabulary) -> DraftModel:
+def _load_model(settings: DrafterSettings, source: WeightSource, barred: NDArray[np.intp]) -> DraftModel:
     transformer = Transformer(
         source,
         threads=settings.threads,
@@ -73,8 +76,7 @@ def _load_model(settings: DrafterSettings, source: WeightSource, vocabulary: Voc
         max_context=settings.max_context,
         kv_capacity_tokens=settings.kv_tokens,
     )
-    head = Head(source, threads=settings.threads)
-    return DraftModel(transformer, head, vocabulary.missing(head.vocab_size))
+    return DraftModel(transformer, Head(source, threads=settings.threads), barred)
 
 
 def _probe_choices() -> bytes:

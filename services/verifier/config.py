@@ -24,7 +24,7 @@ class VerifierSettings(BaseSettings):
     direct_io: bool = False  # streamed layers bypass the page cache
     max_context: Annotated[int, Field(ge=16)] = 8192
     max_rows: Annotated[int, Field(ge=64, le=4096)] = 512  # of one pass
-    kv_tokens: Annotated[int, Field(ge=64)] = 32768  # KV positions, over all sessions
+    kv_tokens: Annotated[int, Field(ge=128)] = 32768  # KV positions, over all sessions
 
     def budget_bytes(self, layers_bytes: int) -> int:
         """0: no budget."""

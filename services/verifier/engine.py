@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 
 from hetspec.decoding.tree import TokenTree
 from hetspec.model.kv import CacheFullError, KVCache
+from hetspec.model.lease import WeightsError
 from hetspec.model.transformer import PassStopped, Rows, Span, Transformer
 from hetspec.rpc.messages import ErrorCode, HiddenRows, HiddenStates, PassResult, UnitError, VerifyItem, WorkTrace
 from hetspec.rpc.sessions import Session, SessionTable
@@ -50,19 +51,27 @@ class VerifierEngine:
         runnable = [(item, s) for item, s in zip(items, entered, strict=True) if not isinstance(s, UnitError)]
         if not runnable:
             return PassResult(tuple(s for s in entered if isinstance(s, UnitError)))
-        spans = [Span(session.state.cache, item.update.append, item.tree) for item, session in runnable]
+        rows, trace = self._pass([_span(item, session) for item, session in runnable], should_stop)
+        first = 0
+        states: list[HiddenStates] = []
+        for item, session in runnable:
+            session.history.extend(item.update.append)
+            session.tree = item.tree
+            states.append(_wanted(item, rows[first : first + _rows(item)]))
+            first += _rows(item)
+        results = iter(states)
+        return PassResult(tuple(s if isinstance(s, UnitError) else next(results) for s in entered), trace)
+
+    def release(self, sessions: Sequence[str]) -> None:
+        self.sessions.release(sessions)
+
+    def _pass(self, spans: Sequence[Span], should_stop: ShouldStop) -> tuple[Rows, WorkTrace]:
         try:
             rows, table = self.transformer.run(spans, should_stop)
         except PassStopped as stop:
             raise Stopped from stop
-        first = 0
-        states: list[HiddenStates] = []
-        for (item, session), span in zip(runnable, spans, strict=True):
-            session.history.extend(item.update.append)
-            session.tree = item.tree
-            states.append(_wanted(item, rows[first : first + span.rows]))
-            first += span.rows
-        results = iter(states)
+        except WeightsError as error:
+            raise UnitError(ErrorCode.WEIGHTS_UNAVAILABLE, str(error)) from error
         weights = self.transformer.weights
         trace = WorkTrace(
             rows_by_layer=(len(rows),) * weights.count,
@@ -70,33 +79,30 @@ class VerifierEngine:
             weight_bytes_read=weights.pass_bytes_read,
             weight_reads=weights.pass_reads,
         )
-        return PassResult(tuple(s if isinstance(s, UnitError) else next(results) for s in entered), trace)
-
-    def release(self, sessions: Sequence[str]) -> None:
-        self.sessions.release(sessions)
+        return rows, trace
 
     def _enter_all(self, items: Sequence[VerifyItem]) -> list[TargetSession | UnitError]:
         entered: list[TargetSession | UnitError] = []
         names: set[str] = set()
-        rows = 0
+        room = self.transformer.max_rows
         for item in items:
             try:
                 if item.update.session in names:
                     raise UnitError(ErrorCode.INVALID, f"session: {item.update.session} is in this task twice")
                 names.add(item.update.session)
-                rows += len(item.update.append) + len(item.tree)
-                entered.append(self._enter(item, rows))
+                entered.append(self._enter(item, room))
+                room -= _rows(item)
             except UnitError as error:
-                rows -= len(item.update.append) + len(item.tree)
                 entered.append(error)
         return entered
 
-    def _enter(self, item: VerifyItem, rows: int) -> TargetSession:
-        """`rows`: of the task so far, this item's included."""
+    def _enter(self, item: VerifyItem, room: int) -> TargetSession:
+        """`room`: rows that the task's other items leave."""
         self._check_tokens(item)
-        if rows > self.transformer.max_rows:
+        if _rows(item) > room:
             limit = self.transformer.max_rows
-            raise UnitError(ErrorCode.EXHAUSTED, f"the task has {rows} rows, must be at most {limit}")
+            message = f"append, tree: {_rows(item)} rows, the task has room for {room} of its {limit}"
+            raise UnitError(ErrorCode.EXHAUSTED, message)
         try:
             session = self.sessions.enter(item.update)
             cache = session.state.cache
@@ -119,6 +125,14 @@ class VerifierEngine:
         end, limit = committed + max(tree.depths(), default=0), self.transformer.max_context
         if end > limit:
             raise UnitError(ErrorCode.INVALID, f"append, tree: reach position {end}, must be at most {limit}")
+
+
+def _rows(item: VerifyItem) -> int:
+    return len(item.update.append) + len(item.tree)
+
+
+def _span(item: VerifyItem, session: TargetSession) -> Span:
+    return Span(session.state.cache, item.update.append, item.tree)
 
 
 def _wanted(item: VerifyItem, rows: Rows) -> HiddenStates:

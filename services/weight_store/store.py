@@ -58,6 +58,11 @@ class Source:
             if known and known[0].path.exists() and file_identity(known[0].path) == known[1]:
                 return known[0]
             pack = open_pack(write_pack(self._checkpoint, precision, self._cache_dir))
+            try:
+                self.check()
+            except ChangedError:  # perhaps while it was being read: the pack may be of neither version
+                pack.path.unlink(missing_ok=True)
+                raise
             self._packs[precision] = pack, file_identity(pack.path)
             return pack
 

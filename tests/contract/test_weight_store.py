@@ -17,8 +17,10 @@ import pytest
 import pytest_asyncio
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
+import weight_store.store
 from hetspec.model.formats import open_checkpoint
 from hetspec.model.manifest import Manifest
+from hetspec.model.pack_writer import write_pack
 from hetspec.rpc.channel import open_channel
 from hetspec.rpc.server import Server, ServerSettings, StartError
 from hetspec.v1 import weight_store_pb2 as pb
@@ -174,6 +176,20 @@ async def test_a_damaged_pack_is_made_again_for_the_next_lease(running: Running)
     assert again.pack_hash == grant.pack_hash
     assert content(again.path) == sound
     call.cancel()
+
+
+async def test_no_pack_is_kept_of_a_checkpoint_that_changed_while_it_was_read(
+    running: Running, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def write_and_change(*arguments: Any) -> Path:
+        path = write_pack(*arguments)
+        flip_last_byte(running.source)
+        return path
+
+    monkeypatch.setattr(weight_store.store, "write_pack", write_and_change)
+    call = running.stub.Lease(pb.LeaseRequest(role="target", precision="int8"))
+    await fails(call.read(), grpc.StatusCode.FAILED_PRECONDITION, running.source.name)
+    assert not list(running.cache.glob("*.pack"))
 
 
 async def test_leases_end_as_unavailable_when_the_store_stops(running: Running) -> None:

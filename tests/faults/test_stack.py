@@ -96,7 +96,8 @@ def body(prompt: str, mode: str = "tree", **fields: Any) -> dict[str, Any]:
     return {"prompt": prompt, "max_tokens": 32, "seed": 5, "hetspec": {"mode": mode}} | fields
 
 
-async def streamed(client: httpx.AsyncClient, fields: dict[str, Any]) -> str:
+async def streamed(client: httpx.AsyncClient, fields: dict[str, Any], begun: asyncio.Event | None = None) -> str:
+    """The text of a stream; sets `begun` when there is some."""
     text = ""
     async with client.stream("POST", COMPLETIONS, json=fields | {"stream": True}) as answer:
         async for line in answer.aiter_lines():
@@ -104,6 +105,8 @@ async def streamed(client: httpx.AsyncClient, fields: dict[str, Any]) -> str:
                 chunk = json.loads(line[6:])
                 assert "error" not in chunk
                 text += chunk["choices"][0]["text"]
+                if begun is not None and text:
+                    begun.set()
     return text
 
 
@@ -137,11 +140,12 @@ async def test_a_third_of_32_requests_cancelled_leaves_no_kv(stack, client):
 
 @pytest.mark.parametrize("name", ["verifier", "drafter", "sampler"])
 async def test_unit_killed_in_the_middle_changes_no_token(stack, client, name):
-    fields = body(PROMPTS[0], temperature=0.8, max_tokens=64)
+    fields = body(PROMPTS[2], temperature=0.8, max_tokens=64)
     undisturbed = await streamed(client, fields)
-    asking = asyncio.create_task(streamed(client, fields))
-    await asyncio.sleep(0.3)
+    begun = asyncio.Event()
+    asking = asyncio.create_task(streamed(client, fields, begun))
+    await begun.wait()
     stack.kill(name)
+    assert not asking.done()
     await asyncio.to_thread(stack.up)
     assert await asking == undisturbed
-    assert len(undisturbed) > 0

@@ -198,9 +198,7 @@ def test_a_gguf_file_cut_anywhere_is_refused(tiny_gguf: Path, tmp_path: Path) ->
         assert_refused(path)
 
 
-def test_a_gguf_tensor_that_lies_elsewhere_than_after_the_one_before_is_refused(
-    tiny_gguf: Path, tmp_path: Path
-) -> None:
+def test_a_gguf_tensor_that_does_not_lie_after_the_one_before_is_refused(tiny_gguf: Path, tmp_path: Path) -> None:
     reader = gguf.GGUFReader(tiny_gguf)
     tensor = reader.tensors[3]
     data = bytearray(tiny_gguf.read_bytes())

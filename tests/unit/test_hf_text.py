@@ -34,7 +34,8 @@ def test_special_tokens_template_and_bos_are_those_of_transformers(family: str, 
     assert spec.chat_template == reference.chat_template
     assert spec.bos_id == reference.bos_token_id
     assert spec.end_ids == (reference.eos_token_id,)
-    assert spec.special_tokens == reference.special_tokens_map
+    assert {"bos_token", "eos_token"} <= spec.special_tokens.keys()
+    assert spec.special_tokens.items() <= reference.special_tokens_map.items()
     assert spec.add_bos == (reference.encode("x")[0] == reference.bos_token_id)
     text = "Hello, 123 wörld <|im_end|></s>"
     ids = Tokenizer.from_str(spec.tokenizer_json).encode(text, add_special_tokens=False).ids

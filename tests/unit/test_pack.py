@@ -49,7 +49,7 @@ def unpacked(views: dict[str, Any], name: str) -> Any:
 
 
 def quantized_by_definition(weight: Any) -> Any:
-    """[N, K] float64: each group of 64 inputs rounded to 127ths of its largest magnitude."""
+    """[N, K] float64: each group of inputs rounded to 127ths of its largest magnitude."""
     out = np.zeros(weight.shape)
     for n, start in itertools.product(range(len(weight)), range(0, weight.shape[1], GROUP)):
         group = weight[n, start : start + GROUP]

@@ -233,11 +233,12 @@ def test_units_that_fail_at_random_change_no_token_and_keep_nothing(seed: int, a
     asyncio.run(scenario())
 
 
-@pytest.mark.parametrize("unit", ["verifier", "sampler"])
-@pytest.mark.parametrize("fault", [Fault.LOST, Fault.REFUSE, Fault.NONSENSE, Fault.DIE])
+# A sampler has no sessions to lose.
+DEADLY = [(unit, fault) for unit in ("verifier", "sampler") for fault in (Fault.REFUSE, Fault.NONSENSE, Fault.DIE)]
+
+
+@pytest.mark.parametrize(("unit", "fault"), [*DEADLY, ("verifier", Fault.LOST)])
 async def test_a_request_that_keeps_failing_is_given_up_after_three_rebuilds(unit: str, fault: Fault) -> None:
-    if (unit, fault) == ("sampler", Fault.LOST):
-        pytest.skip("a sampler has no sessions to lose")
     contract, engine, role = FAULTS_OF[unit]
     struck: list[Fault] = []
 
@@ -331,3 +332,14 @@ async def test_rebuilt_session_stays_on_equal_digests() -> None:
             async for _ in generation:
                 pass
         assert not any(unit.engine.passes for unit in world.verifiers if unit is not first)
+
+
+async def test_a_decoder_ends_while_a_long_prompt_beside_it_is_still_being_read() -> None:
+    async with World() as world:
+        prompt = tuple(random.Random(2).choices(range(6), k=480))  # 30 chunks
+        long = asyncio.create_task(answer(world, request_of(prompt, Mode.PLAIN, max_tokens=1)))
+        await asyncio.sleep(0)
+        request = long_request(Mode.PLAIN, max_tokens=5)
+        assert (await answer(world, request)).ids == expected(request)
+        assert not long.done()
+        assert (await long).ids == expected(request_of(prompt, max_tokens=1))

@@ -22,7 +22,7 @@ from orchestrator.units.batcher import Served
 from orchestrator.units.errors import Nonsense, NoReplica, UnitLost
 from orchestrator.units.replica import Replica
 from orchestrator.units.replica_set import ReplicaSet
-from orchestrator.units.resolve import resolve
+from orchestrator.units.resolve import parse_addresses, resolve
 from orchestrator.units.settings import LinkSettings, ReplicaSettings
 from tests import toy
 from tests.fakes import FakeUnit, FakeVerifier
@@ -270,8 +270,15 @@ async def test_replica_is_picked_by_digest_only() -> None:
 
 
 async def test_every_address_behind_a_list_of_names_is_found() -> None:
-    assert await resolve("127.0.0.1:1, localhost:2,no-such-host.invalid:3") >= {"127.0.0.1:1", "127.0.0.1:2"}
-    assert await resolve("[::1]:5") == {"[::1]:5"}
+    names = parse_addresses("127.0.0.1:1, localhost:2,no-such-host.invalid:3")
+    assert await resolve(names) >= {"127.0.0.1:1", "127.0.0.1:2"}
+    assert await resolve(parse_addresses("[::1]:5")) == {"[::1]:5"}
+
+
+@pytest.mark.parametrize("address", ["host", ":1", "host:", "host:x", "host:65536", "a:1,,b:2"])
+def test_address_that_is_no_host_and_port_is_refused(address: str) -> None:
+    with pytest.raises(ValueError, match="must be host:port"):
+        parse_addresses(address)
 
 
 async def test_replica_that_comes_later_is_found_without_a_restart() -> None:

@@ -15,8 +15,15 @@ from typing import Any
 
 import pytest
 
+from hetspec.model.formats import open_checkpoint
 from hetspec.model.pack import PackLayout
-from hetspec.model.weights import WeightsChangedError, WeightSource, WeightsUnavailableError
+from hetspec.model.weights import (
+    RoleMissingError,
+    WeightsChangedError,
+    WeightSource,
+    WeightsUnavailableError,
+    read_manifest,
+)
 from hetspec.rpc.server import Server, ServerSettings
 from tests.models import make_checkpoint
 from weight_store.servicer import WeightStoreService
@@ -249,6 +256,21 @@ def test_what_the_store_does_not_serve_is_refused_at_once(
 ) -> None:
     with pytest.raises(WeightsUnavailableError, match=named):
         WeightSource.open(store.address, role, precision, 60)
+
+
+def test_a_manifest_can_be_read_without_a_lease(store: StoreThread) -> None:
+    checkpoint = open_checkpoint(store.target)
+    manifest = read_manifest(store.address, "target", 10)
+    assert (manifest.config, manifest.text) == (checkpoint.config, checkpoint.text)
+    assert manifest.fingerprint == checkpoint.fingerprint()
+    assert not list(store.cache.glob("*.pack"))
+
+
+def test_a_role_that_is_not_served_has_an_error_of_its_own(store: StoreThread) -> None:
+    with pytest.raises(RoleMissingError, match="draft"):
+        read_manifest(store.address, "draft", 60)
+    with pytest.raises(RoleMissingError, match="draft"):
+        WeightSource.open(store.address, "draft", "int8", 60)
 
 
 def test_closing_gives_the_lease_back_and_leaves_no_thread(store: StoreThread) -> None:

@@ -33,6 +33,7 @@ PAGE = 32  # positions a KV page
 POSITION, SLOT, PREFIX, PATH_START, PATH_LEN, PAGES, ROW_COLUMNS = range(7)
 
 _plan, _table, _list = Array(int64, 1, "C"), Array(int64, 2, "C"), Array(int64, 1, "C")
+_SMALLEST_TOP = np.float32(1e-30)  # a row below it is taken for zeros: its factor would overflow
 _SPINS = 20000  # about 50 us: longer than a phase's imbalance, shorter than a time slice
 
 
@@ -61,7 +62,7 @@ def quantise(plan: Any, row: int, x: int, n: int) -> None:
     """A float32 row becomes the row-th input of an int8 linear: int16 with one scale, zeros up to the next group."""
     top = lanes.abs_max(x, n)
     out = plan[INPUT] + row * plan[INPUT_STRIDE] * 2
-    factor = np.float32(QMAX) / top if top > np.float32(0) else np.float32(0)
+    factor = np.float32(QMAX) / top if top > _SMALLEST_TOP else np.float32(0)
     lanes.to_int16(x, factor, out, n)
     lanes.put(plan[INPUT_SCALE] + row * 4, top / np.float32(QMAX))
     for i in range(n, (n + GROUP - 1) // GROUP * GROUP, 2):

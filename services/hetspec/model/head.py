@@ -39,6 +39,9 @@ class Head:
         parts = [self._project(hidden[i : i + MAX_ROWS]) for i in range(0, len(hidden), MAX_ROWS)]
         return parts[0] if len(parts) == 1 else np.concatenate(parts)
 
+    def close(self) -> None:
+        self._team.close()
+
     def _project(self, hidden: NDArray[np.float32]) -> NDArray[np.float32]:
         plan = self._plan
         plan.x[: len(hidden)] = hidden

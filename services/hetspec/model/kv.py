@@ -14,7 +14,7 @@ Page = NDArray[np.float32]  # [layers, 2, kv_heads, PAGE, head_dim]
 
 
 class CacheFullError(Exception):
-    """No page is free."""
+    """Not as many pages are free."""
 
 
 class PagePool:
@@ -35,18 +35,20 @@ class PagePool:
     def held_tokens(self) -> int:
         return len(self._owners) * PAGE
 
-    def allocate(self) -> int:
-        """The address of a page of undefined contents, owned once."""
-        if len(self._owners) >= self._capacity:
-            raise CacheFullError(f"all {self.capacity_tokens} KV positions are held")
-        if self._free:
-            address = self._free.pop()
-        else:
-            page = np.empty(self._shape, np.float32)
-            address = page.ctypes.data
-            self._pages[address] = page
-        self._owners[address] = 1
-        return address
+    def allocate(self, count: int) -> list[int]:
+        """The addresses of `count` pages of undefined contents, each owned once. All of them, or CacheFullError."""
+        free = self._capacity - len(self._owners)
+        if count > free:
+            held, capacity = self.held_tokens, self.capacity_tokens
+            raise CacheFullError(f"{held} of {capacity} KV positions are held, {count * PAGE} more are needed")
+        addresses = [self._free.pop() if self._free else self._new_page() for _ in range(count)]
+        self._owners.update(dict.fromkeys(addresses, 1))
+        return addresses
+
+    def _new_page(self) -> int:
+        page = np.empty(self._shape, np.float32)
+        self._pages[page.ctypes.data] = page
+        return page.ctypes.data
 
     def share(self, address: int) -> None:
         self._owners[address] += 1
@@ -73,9 +75,8 @@ class KVCache:
         self.length = 0
 
     def reserve(self, slots: int) -> None:
-        """Room for slots [0, slots). Raises CacheFullError and leaves the cache usable."""
-        while len(self.pages) * PAGE < slots:
-            self.pages.append(self._pool.allocate())
+        """Room for slots [0, slots). Raises CacheFullError, and holds no page more than before then."""
+        self.pages.extend(self._pool.allocate(-(-slots // PAGE) - len(self.pages)))
 
     def keep(self, slots: Sequence[int]) -> None:
         """Commits rows computed in these slots, ascending: moves them to follow the committed ones; drops the rest."""

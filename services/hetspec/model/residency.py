@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import mmap
 from collections import deque
-from collections.abc import Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
+from collections.abc import Generator
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from typing import Protocol
 
 import numpy as np
@@ -61,49 +61,49 @@ class LayerWeights:
         self.addresses = np.zeros(self.count, np.int64)
         self.pass_bytes_read = self.pass_reads = 0
         self.total_bytes_read = 0
-        self._held: list[Bytes] = []
+        self._kept: list[Bytes] = []
         for layer in range(self.resident):
             name = f"layers.{layer}"
             whole = load_segment(reader, name) if not budget_bytes else read_segment(reader, name, self._new_buffer())
             self._hold(layer, whole)
-        streams = self.resident < self.count
         self._buffers = [self._new_buffer() for _ in range(min(2, self.count - self.resident))]
-        self._reads = ThreadPoolExecutor(1, thread_name_prefix="layer-reads") if streams else None
+        self._reads = ThreadPoolExecutor(1, thread_name_prefix="layer-reads")  # starts no thread until it is needed
 
     @property
     def resident_bytes(self) -> int:
         """Held in memory now, streaming buffers included; it does not change after the start."""
         return (self.resident + len(self._buffers)) * self.layer_bytes
 
-    def stretches(self) -> Iterator[tuple[int, int]]:
-        """Runs of layers [first, last), in order; the addresses of one are valid until the next is asked for."""
-        self.pass_bytes_read = self.pass_reads = 0
-        if self.resident:
-            yield 0, self.resident
-        for layer in self._streamed():
-            yield layer, layer + 1
+    def stretches(self) -> Generator[tuple[int, int], None, None]:
+        """Runs of layers [first, last), in order; the addresses of one are valid until the next is asked for.
 
-    def _streamed(self) -> Iterator[int]:
+        Close it when a pass is cut. Raises what the reader raises.
+        """
+        self.pass_bytes_read = self.pass_reads = 0
         layers = iter(range(self.resident, self.count))
         reading: deque[tuple[int, Bytes, Future[None]]] = deque()
 
         def start(buffer: Bytes) -> None:
             layer = next(layers, None)
-            if layer is not None and self._reads is not None:
+            if layer is not None:
                 reading.append((layer, buffer, self._reads.submit(self._read, layer, buffer)))
 
         try:
             for buffer in self._buffers:
                 start(buffer)
+            if self.resident:
+                yield 0, self.resident
             while reading:
                 layer, buffer, read = reading.popleft()
                 read.result()
                 self.addresses[layer] = buffer.ctypes.data
-                yield layer
+                yield layer, layer + 1
                 start(buffer)
         finally:  # a pass that is cut leaves no read behind that could overwrite the next one's layer
-            for _, _, read in reading:
-                read.cancel() or read.exception()
+            wait([read for _, _, read in reading if not read.cancel()])
+
+    def close(self) -> None:
+        self._reads.shutdown()
 
     def _read(self, layer: int, buffer: Bytes) -> None:
         read_segment(self._reader, f"layers.{layer}", buffer)
@@ -112,7 +112,7 @@ class LayerWeights:
         self.pass_reads += 1
 
     def _hold(self, layer: int, weights: Bytes) -> None:
-        self._held.append(weights)
+        self._kept.append(weights)
         self.addresses[layer] = weights.ctypes.data
 
     def _new_buffer(self) -> Bytes:

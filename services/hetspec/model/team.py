@@ -22,11 +22,13 @@ class Team:
             threading.Thread(target=self._work, args=(index, jobs), name=f"team-{index}", daemon=True).start()
 
     def run(self, job: Job) -> None:
-        """Returns when all have finished; raises what the first to fail raised."""
+        """Returns when all have finished; raises what the caller's share, else the first to fail, raised."""
         for jobs in self._jobs:
             jobs.put(job)
-        job(0)
-        failures = [failure for failure in (self._done.get() for _ in self._jobs) if failure]
+        try:
+            job(0)
+        finally:
+            failures = [failure for failure in [self._done.get() for _ in self._jobs] if failure]
         if failures:
             raise failures[0]
 

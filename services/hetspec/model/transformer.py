@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import closing
 from dataclasses import dataclass
 
 import numpy as np
@@ -132,8 +133,9 @@ class Transformer:
                 entries[forward.FIRST], entries[forward.LAST] = layer, min(layer + step, last)
                 self.team.run(job)
 
-        for first, last in self.weights.stretches():
-            run(first, last)
+        with closing(self.weights.stretches()) as stretches:
+            for first, last in stretches:
+                run(first, last)
 
     def _check(self, spans: Sequence[Span]) -> None:
         rows = sum(span.rows for span in spans)
@@ -149,3 +151,4 @@ class Transformer:
 
     def close(self) -> None:
         self.team.close()
+        self.weights.close()

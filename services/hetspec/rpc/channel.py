@@ -28,6 +28,7 @@ class KeepAlive:
         return (
             ("grpc.keepalive_time_ms", self.time_ms),
             ("grpc.keepalive_timeout_ms", self.timeout_ms),
+            ("grpc.http2.ping_timeout_ms", self.timeout_ms),  # a minute by default, whatever the line above says
             ("grpc.keepalive_permit_without_calls", 1),
             ("grpc.http2.max_pings_without_data", 0),
         )

@@ -53,7 +53,7 @@ def _verifier_limits(description: verifier_pb2.VerifierDescription, chunk_tokens
 
 
 def _sampler_limits(description: sampler_pb2.SamplerDescription) -> PassLimits:
-    rows = MESSAGE_LIMIT_BYTES // 2 // (4 * description.hidden_size)
+    rows = MESSAGE_LIMIT_BYTES // 2 // (4 * max(1, description.hidden_size))
     return PassLimits(max_rows=rows, max_prompt_rows=rows)
 
 

@@ -14,7 +14,7 @@ import grpc.aio
 
 from hetspec.rpc.channel import open_channel
 from hetspec.rpc.contracts import Contract
-from hetspec.rpc.messages import ErrorCode, Timing, UnitError, WorkTrace
+from hetspec.rpc.messages import ErrorCode, Timing, UnitError
 from hetspec.v1 import common_pb2
 from orchestrator.units.errors import Nonsense, UnitLost
 from orchestrator.units.settings import LinkSettings
@@ -30,7 +30,6 @@ class Outcome(Generic[Result]):
     """What a task came to, as this side sees it: one entry an item."""
 
     items: tuple[Result | UnitError | Nonsense, ...]
-    trace: WorkTrace
     timing: Timing
 
 
@@ -202,7 +201,7 @@ class Link(Generic[Item, Result]):
         if len(pb.items) != items:
             return Nonsense(f"{self._contract.unit}: {len(pb.items)} results for {items} items")
         results = tuple([self._item_outcome(item) for item in pb.items])
-        return Outcome(results, WorkTrace.from_pb(pb.trace), Timing.from_pb(pb.timing))
+        return Outcome(results, Timing.from_pb(pb.timing))
 
     def _item_outcome(self, pb: Any) -> Result | UnitError | Nonsense:
         try:

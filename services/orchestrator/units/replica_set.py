@@ -13,7 +13,7 @@ from orchestrator.policies.batching import PassLimits
 from orchestrator.units.errors import NoReplica, UnitLost
 from orchestrator.units.link import Link
 from orchestrator.units.replica import Replica
-from orchestrator.units.resolve import resolve
+from orchestrator.units.resolve import parse_addresses, resolve
 from orchestrator.units.settings import ReplicaSettings
 
 Item = TypeVar("Item")
@@ -36,7 +36,7 @@ class ReplicaSet(Generic[Item, Result]):
     ) -> None:
         self.unit = contract.unit
         self._contract = contract
-        self._addresses = addresses
+        self._names = parse_addresses(addresses)
         self._limits = limits
         self._settings = settings
         self._replicas: list[Replica[Item, Result]] = []  # alive, oldest first
@@ -85,7 +85,7 @@ class ReplicaSet(Generic[Item, Result]):
 
     async def _follow_addresses(self) -> None:
         while True:
-            addresses = await resolve(self._addresses)
+            addresses = await resolve(self._names)
             for address in addresses - self._connectors.keys():
                 self._connectors[address] = asyncio.create_task(self._keep_connected(address))
             for address in self._connectors.keys() - addresses:
@@ -94,16 +94,20 @@ class ReplicaSet(Generic[Item, Result]):
             await asyncio.sleep(self._settings.resolve_every_s)
 
     async def _keep_connected(self, address: str) -> None:
-        pause_s, longest_s = self._settings.backoff_s
+        first_s, longest_s = self._settings.backoff_s
+        pause_s, reason = first_s, ""
         while True:
             try:
                 link = await Link.open(self._contract, address, self._settings.link)
-            except UnitLost:
+            except UnitLost as lost:
+                if str(lost) != reason:
+                    reason = str(lost)
+                    log_event("unit not reached", unit=self.unit, address=address, reason=reason)
                 await asyncio.sleep(pause_s * random.uniform(0.8, 1.2))
                 pause_s = min(2 * pause_s, longest_s)
                 continue
-            pause_s = self._settings.backoff_s[0]
             await self._carry(Replica(address, link, self._limits))
+            pause_s, reason = first_s, ""
             await asyncio.sleep(pause_s)
 
     async def _carry(self, replica: Replica[Item, Result]) -> None:

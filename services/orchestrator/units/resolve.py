@@ -4,25 +4,39 @@ from __future__ import annotations
 
 import asyncio
 import socket
+from collections.abc import Iterable
+
+HostPort = tuple[str, int]
 
 
-async def resolve(addresses: str) -> set[str]:
-    """ "a:1, b:2" -> every "ip:port" behind them. A name that does not resolve now stands for none."""
+def parse_addresses(addresses: str) -> tuple[HostPort, ...]:
+    """ "a:1, b:2" as pairs. Raises ValueError that names the one which is no host:port."""
+    return tuple(_parse(address.strip()) for address in addresses.split(","))
+
+
+def _parse(address: str) -> HostPort:
+    host, _, port = address.rpartition(":")
+    if not host or not port.isdecimal() or int(port) > 65535:
+        raise ValueError(f"address {address!r}: must be host:port")
+    return host.strip("[]"), int(port)
+
+
+async def resolve(names: Iterable[HostPort]) -> set[str]:
+    """Every "ip:port" behind the names. One that does not resolve now stands for none."""
     found: set[str] = set()
-    for address in addresses.split(","):
-        host, _, port = address.strip().rpartition(":")
-        found |= await _resolve_host(host.strip("[]"), port)
+    for host, port in names:
+        found |= await _resolve_host(host, port)
     return found
 
 
-async def _resolve_host(host: str, port: str) -> set[str]:
+async def _resolve_host(host: str, port: int) -> set[str]:
     loop = asyncio.get_running_loop()
     try:
-        infos = await loop.getaddrinfo(host, int(port), type=socket.SOCK_STREAM)
+        infos = await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM)
     except socket.gaierror:
         return set()
     return {_join(info[0], str(info[4][0]), port) for info in infos}
 
 
-def _join(family: int, ip: str, port: str) -> str:
+def _join(family: int, ip: str, port: int) -> str:
     return f"[{ip}]:{port}" if family == socket.AF_INET6 else f"{ip}:{port}"

@@ -34,8 +34,12 @@ async def fetch_checkpoint(address: str) -> Checkpoint:
                 log_event("weight store refuses", address=address, reason=error.details())
             await asyncio.sleep(_PAUSE_S)
             continue
-        text = await asyncio.to_thread(TextModel, TextSpec.from_pb(manifest.text))
-        return Checkpoint(manifest.name, manifest.fingerprint, text)
+        try:
+            text = await asyncio.to_thread(TextModel, TextSpec.from_pb(manifest.text))
+            return Checkpoint(manifest.name, manifest.fingerprint, text)
+        except ValueError as error:
+            log_event("weight store's manifest is no use", address=address, reason=str(error))
+            await asyncio.sleep(_CALL_TIMEOUT_S)
 
 
 async def _fetch_manifest(address: str) -> weight_store_pb2.Manifest:
