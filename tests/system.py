@@ -11,7 +11,7 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
 from contextlib import AsyncExitStack, aclosing, asynccontextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -253,6 +253,7 @@ class Processes(Requests):
     log_dir: Path
     ports: dict[str, int] = field(default_factory=lambda: dict(zip(SERVICES, _free_ports(len(SERVICES)), strict=True)))
     running: dict[str, subprocess.Popen[bytes]] = field(default_factory=dict)
+    _tasks: set[asyncio.Task[None]] = field(default_factory=set)
 
     @property
     def url(self) -> str:
@@ -271,10 +272,20 @@ class Processes(Requests):
         return self
 
     async def __aexit__(self, *_: object) -> None:
-        if hasattr(self, "engine"):
-            await self.engine.close()
-        for name in list(self.running):
-            self.kill(name)
+        try:
+            for task in self._tasks:
+                task.cancel()
+            await asyncio.gather(*self._tasks, return_exceptions=True)
+            if hasattr(self, "engine"):
+                await self.engine.close()
+        finally:
+            for name in list(self.running):
+                self.kill(name)
+
+    def background(self, work: Coroutine[Any, Any, None]) -> None:
+        """Runs `work` beside the test, at most until the processes end."""
+        task = asyncio.create_task(work)
+        self._tasks.add(task)
 
     def start(self, name: str) -> None:
         environ = {key: value for key, value in os.environ.items() if not key.startswith("HETSPEC_")}

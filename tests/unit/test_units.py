@@ -297,3 +297,9 @@ async def test_replica_that_comes_later_is_found_without_a_restart() -> None:
     await replicas.close()
     await early.close()
     await late.close()
+
+
+async def test_item_that_cannot_be_written_fails_instead_of_waiting_for_ever() -> None:
+    async with replicas_of(verifier()) as replicas:
+        with pytest.raises(UnitLost, match="cannot be sent a task"):
+            await (await replicas.pick()).submit(item("a", -1), 1)

@@ -77,7 +77,7 @@ def _check_tree(model: Transformer, ids: list[int], whole: Rows) -> None:
     cache, stranger = model.new_cache(), model.new_cache()
     model.run([Span(cache, ids[: split - 1])])
     a, b, c, d, e = ids[split:]
-    other = (a + 1) % model.config.vocab_size
+    other = min({0, 1, 2} - {a, b})
     tree = TokenTree((other, a, other, b, b, c), (-1, -1, 0, 0, 1, 4))
     rows, _ = model.run([Span(stranger, ids[:3]), Span(cache, [ids[split - 1]], tree)])
     path = [1, 4, 5]

@@ -6,7 +6,6 @@ import asyncio
 import itertools
 from collections import deque
 from collections.abc import Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Generic, Protocol, TypeVar
 
@@ -157,12 +156,16 @@ class Link(Generic[Item, Result]):
             self._wake.set()
 
     async def _write(self) -> None:
-        with suppress(grpc.aio.AioRpcError, asyncio.InvalidStateError):  # the reader learns why
+        try:
             while True:
                 await self._wake.wait()
                 self._wake.clear()
                 while (request := self._next_request()) is not None:
                     await self._call.write(request)
+        except (grpc.aio.AioRpcError, asyncio.InvalidStateError):
+            return  # the stream has ended, and the reader learns why
+        except (ValueError, TypeError) as error:  # an item that protobuf cannot hold
+            self.end(f"cannot be sent a task: {error}")
 
     def _next_request(self) -> Any | None:
         if self._controls:
