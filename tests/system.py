@@ -10,8 +10,7 @@ import signal
 import socket
 import subprocess
 import sys
-import time
-from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import AsyncExitStack, aclosing, asynccontextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -282,12 +281,37 @@ class Processes(Requests):
             for name in list(self.running):
                 self.kill(name)
 
-    def background(self, work: Coroutine[Any, Any, None]) -> None:
-        """Runs `work` beside the test, at most until the processes end."""
-        task = asyncio.create_task(work)
-        self._tasks.add(task)
+    def after(self, delay_s: float, action: Callable[[], object]) -> None:
+        """Does it beside the test; `settle` waits for it."""
+
+        async def act() -> None:
+            await asyncio.sleep(delay_s)
+            action()
+
+        self._tasks.add(asyncio.create_task(act()))
+
+    def cycle(self, name: str, number: signal.Signals) -> None:
+        """Ends it with a signal and starts it again as soon as it is gone, beside the test; `settle` waits for it."""
+        process = self.running[name]
+        process.send_signal(number)
+
+        async def start_when_gone() -> None:
+            await until(lambda: process.poll() is not None)
+            del self.running[name]
+            self.start(name)
+
+        self._tasks.add(asyncio.create_task(start_when_gone()))
+
+    async def settle(self) -> None:
+        """Until all is done that was to be done beside the test, and all five are there and hold nothing."""
+        await asyncio.gather(*self._tasks)
+        self._tasks.clear()
+        await until(lambda: all(self.engine.ready().values()) and all(self.engine.replicas().values()), _START_S)
+        await until_async(self.answers, _START_S)
+        await self.until_nothing_is_held()
 
     def start(self, name: str) -> None:
+        assert name not in self.running
         environ = {key: value for key, value in os.environ.items() if not key.startswith("HETSPEC_")}
         environ |= self.setup.environ() | {"PYTHONPATH": "services", "HETSPEC_PORT": str(self.ports[name])}
         environ |= {f"HETSPEC_{unit.upper()}": f"{HOST}:{self.ports[unit]}" for unit in SERVICES[:4]}

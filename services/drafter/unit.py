@@ -30,15 +30,17 @@ def load(settings: DrafterSettings) -> LoadedUnit[DraftItem, Draft]:
     target = read_manifest(settings.weight_store, "target", settings.weights_timeout_s)
     source = _open_draft(settings)
     model: DraftModel | None = None
+    vocab_size = target.config.vocab_size
     digest = hashlib.sha256(_probe_choices())
     if source is not None:
         config, theirs = source.layout.config, Vocabulary(target.text.tokenizer_json)
         mine = Vocabulary(source.manifest.text.tokenizer_json)
         check_vocabularies(theirs, mine, config.vocab_size)
         barred = np.union1d(mine.missing(config.vocab_size), theirs.missing(config.vocab_size))
+        vocab_size = min(vocab_size, config.vocab_size)  # padding may differ
         model = _load_model(settings, source, barred)
         digest.update(self_check(model.transformer).encode())
-    engine = DrafterEngine(target.config.vocab_size, model)
+    engine = DrafterEngine(vocab_size, model)
     identity = new_identity("drafter", source, settings.precision, digest.hexdigest(), settings.threads)
 
     def describe() -> drafter_pb2.DrafterDescription:

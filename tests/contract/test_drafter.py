@@ -138,14 +138,15 @@ async def test_without_a_draft_model_lookup_drafts(target: Path, tmp_path: Path)
         await stream.end()
 
 
-def with_token(checkpoint: Path, directory: Path, token_id: int, token: str) -> Path:
-    """A copy whose tokenizer calls an id by another name."""
+def with_tokens(checkpoint: Path, directory: Path, tokens: dict[int, str]) -> Path:
+    """A copy whose tokenizer calls these ids so."""
     directory.mkdir()
     for file in checkpoint.iterdir():
         data = file.read_bytes()
         if file.name == "tokenizer.json":
             spec = json.loads(data)
-            vocab = {t: i for t, i in spec["model"]["vocab"].items() if i != token_id} | {token: token_id}
+            named = {i: token for token, i in spec["model"]["vocab"].items()} | tokens
+            vocab = {token: i for i, token in named.items()}
             merges = [m for m in spec["model"]["merges"] if "".join(m if isinstance(m, list) else m.split()) in vocab]
             spec["model"] |= {"vocab": vocab, "merges": merges}
             data = json.dumps(spec).encode()
@@ -156,16 +157,16 @@ def with_token(checkpoint: Path, directory: Path, token_id: int, token: str) -> 
 async def test_a_draft_that_means_other_tokens_does_not_start_and_gives_an_example(
     target: Path, draft: Path, tmp_path: Path
 ) -> None:
-    foreign = with_token(draft, tmp_path / "foreign", 350, "other")
+    foreign = with_tokens(draft, tmp_path / "foreign", {350: "other"})
     with pytest.raises(StartError, match=r"^vocabularies differ: id 350 is '[^\n]+' to the target and 'other' to the"):
         async with drafter(tmp_path, {"target": target, "draft": foreign}):
             pass
 
 
 async def test_ids_that_the_target_lacks_are_never_proposed(target: Path, tmp_path: Path) -> None:
-    """A draft with more ids than the target has: every proposal is one of the target's."""
-    larger = make_checkpoint(tmp_path / "larger", "smollm", seed=2, vocab_size=1000)
     size = transformers.AutoConfig.from_pretrained(target).vocab_size
+    padded = make_checkpoint(tmp_path / "padded", "smollm", seed=2, vocab_size=1000)
+    larger = with_tokens(padded, tmp_path / "larger", {i: f"more{i}" for i in range(size, 900)})
     policy = DraftPolicy(MAX_NODES, 2, 64, (MODEL,))
     async with drafter(tmp_path, {"target": target, "draft": larger}) as channel:
         stream = await WorkStream(DRAFT, channel).open()
@@ -173,6 +174,17 @@ async def test_ids_that_the_target_lacks_are_never_proposed(target: Path, tmp_pa
         await stream.end()
     assert found.tree.parents.count(ROOT) == 64
     assert max(found.tree.tokens) < size
+
+
+async def test_an_id_of_the_targets_padding_is_refused_where_the_draft_has_none(draft: Path, tmp_path: Path) -> None:
+    padded = make_checkpoint(tmp_path / "padded", "smollm", vocab_size=1000)
+    size = transformers.AutoConfig.from_pretrained(draft).vocab_size
+    async with drafter(tmp_path, {"target": padded, "draft": draft}) as channel:
+        stream = await WorkStream(DRAFT, channel).open()
+        refused, served = (await stream.task(item(update("s", [], [size])), item(update("t", [], PROMPT)))).items
+        await stream.end()
+    assert refused.error.message == f"append[0] = {size}, must be in [0, {size})"
+    assert len(served.tree.tokens) > 0
 
 
 async def test_without_a_weight_store_the_start_fails_with_one_line() -> None:

@@ -80,8 +80,8 @@ def test_sessions_of_one_task_are_answered_as_alone_and_the_trace_counts_them() 
     result = engine.run(items, lambda: False)
     assert list(result.items) == [run(engine_of(), item)[0] for item in items]
     assert result.trace.rows_by_layer == (1 + 4 + 10 + 3 * 4,) * TINY.n_layers
-    kv_lens = [[*range(1, n + 1), n + 1, n + 1, n + 2, n + 3] for n in (1, 4, 10)]
-    assert result.trace.kv_len_by_row == tuple(sum(kv_lens, []))
+    kv_lens = [k for n in (1, 4, 10) for k in (*range(1, n + 1), n + 1, n + 1, n + 2, n + 3)]
+    assert result.trace.kv_len_by_row == tuple(kv_lens)
     assert result.trace.weight_bytes_read == result.trace.weight_reads == 0
 
 

@@ -1,4 +1,4 @@
-"""Under a DRAM budget: at most two layers more than it in memory, and every other layer read once a pass, cut or not."""
+"""Under a DRAM budget: no more than it and two layers in memory, every other layer read once a pass, cut or not."""
 
 from __future__ import annotations
 

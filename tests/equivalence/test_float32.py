@@ -6,13 +6,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-import transformers
 
 from hetspec.model.formats import open_checkpoint
+from tests.equivalence.inprocess import open_model
 from tests.equivalence.reference import load_directory, load_llama_gguf, logits_after
 from tests.models import FAMILIES, make_checkpoint
-from tests.equivalence.inprocess import open_model
-from tests.prompts import chat_ids, real_text, spread
+from tests.prompts import chat_ids, spread
 from tests.system import Ask, Setup, System
 from weight_store.config import embedded_model
 

@@ -20,7 +20,7 @@ MAX_PERPLEXITY_CHANGE = 0.03
 
 @dataclass
 class Scores:
-    """Over every position of some prompts: the best token, and the negative log-likelihood of the token that follows."""
+    """At every position of some prompts: the best token, and the negative log-likelihood of the one that follows."""
 
     best: list[NDArray[np.intp]] = field(default_factory=list)
     surprise: list[NDArray[np.float64]] = field(default_factory=list)

@@ -1,4 +1,4 @@
-"""Speculation never changes a token: whatever the mode, draft, neighbours, prefill or budget, plain decoding's tokens."""
+"""Speculation never changes a token: whatever the mode, draft, neighbours, prefill or budget, plain decoding's."""
 
 from __future__ import annotations
 
@@ -94,7 +94,7 @@ async def check(case: Case, setup: Setup, asks: Sequence[Ask], plain: PlainToken
 
 
 def check_both_outcomes(case: Case, answers: Sequence[Answer]) -> None:
-    """Tokens cannot differ where nothing is accepted, or nothing refused: the draft must have done both."""
+    """Where nothing is accepted, or nothing refused, nothing is proved: the drafts must have met with both."""
     accepted = sum(answer.statistics.accepted for answer in answers)
     verified = sum(answer.statistics.verified for answer in answers)
     assert verified > accepted
@@ -129,11 +129,12 @@ async def test_tiny_model_says_the_same(
 # --- the real model
 
 SHORT = {
-    "prompt lookup": Case(alone=False),
-    "the target as its own draft": Case(draft="target", modes=("tree",), alone=False),
-    "a random small draft, a quarter in memory, prefill by 7": Case(
-        draft="random", dram_budget="25%", chunk_tokens=7, modes=("plain", "tree"), alone=False
+    ("int8", "prompt lookup"): Case(alone=False),
+    ("int8", "the target as its own draft"): Case(draft="target", modes=("tree",), alone=False),
+    ("int8", "a random small draft, a quarter in memory, prefill by 7"): Case(
+        draft="random", dram_budget="25%", chunk_tokens=7, modes=("tree",), alone=False
     ),
+    ("float32", "prompt lookup"): Case(modes=SPECULATIVE, alone=False),
 }
 
 
@@ -159,14 +160,12 @@ async def check_real(
     check_both_outcomes(case, answers)
 
 
-@pytest.mark.parametrize("precision", PRECISIONS)
-@pytest.mark.parametrize("name", SHORT)
+@pytest.mark.parametrize(("precision", "name"), SHORT)
 async def test_real_model_says_the_same(
     name: str, precision: str, cache_dir: Path, real_random_draft: Path, plain: PlainTokens
 ) -> None:
-    temperatures = TEMPERATURES if precision == "int8" else (0.8,)
-    asks = real_asks(4, 32, temperatures)
-    await check_real(SHORT[name], precision, asks, cache_dir, real_random_draft, plain)
+    asks = [ask for number, ask in enumerate(real_asks(4, 32, TEMPERATURES)) if number % 4 in (0, 3)]
+    await check_real(SHORT[precision, name], precision, asks, cache_dir, real_random_draft, plain)
 
 
 @pytest.mark.soak

@@ -1,4 +1,4 @@
-"""At temperature 0.8: plain decoding draws from the exact distribution, and every other mode draws the same, seed by seed."""
+"""At temperature 0.8 plain decoding draws from the exact distribution, and every other mode the same, seed by seed."""
 
 from __future__ import annotations
 

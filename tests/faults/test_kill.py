@@ -9,11 +9,17 @@ from pathlib import Path
 
 import httpx
 import pytest
+import pytest_asyncio
 
-from tests.system import Ask, Processes, Setup, System, until, until_async
+from tests.prompts import chat_ids, spread
+from tests.system import Ask, Processes, Setup, System
+from weight_store.config import embedded_model
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 TOKENS = 120
 PROMPT = tuple(range(30, 120))
+BODY = {"prompt": list(PROMPT), "max_tokens": TOKENS, "temperature": 0.0}
 UNITS = ("verifier", "drafter", "sampler")
 Action = Callable[[], object]
 
@@ -30,9 +36,9 @@ def setup_of(precision: str, tiny: Path, cache_dir: Path) -> Setup:
     return Setup(tiny, cache_dir, draft=tiny, precision=precision, chunk_tokens=32)
 
 
-@pytest.fixture
-async def processes(tiny: Path, cache_dir: Path, tmp_path: Path) -> AsyncIterator[Processes]:
-    async with Processes(setup_of("int8", tiny, cache_dir), tmp_path) as started:
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def processes(tiny: Path, cache_dir: Path, tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Processes]:
+    async with Processes(setup_of("int8", tiny, cache_dir), tmp_path_factory.mktemp("logs")) as started:
         yield started
 
 
@@ -60,75 +66,81 @@ async def tokens_despite(processes: Processes, asks: Sequence[Ask], action: Acti
     return [answer.tokens for answer in answers]
 
 
-@pytest.mark.parametrize("precision", ["int8", "float32"])
-async def test_a_unit_killed_in_the_middle_changes_no_token(
-    precision: str, tiny: Path, cache_dir: Path, tmp_path: Path
+async def check_killed(processes: Processes, unit: str, expected: Sequence[list[int]]) -> None:
+    before = (await processes.describe(unit)).identity
+    assert await tokens_despite(processes, asks_of(), lambda: processes.cycle(unit, signal.SIGKILL)) == expected
+    await processes.settle()
+    after = (await processes.describe(unit)).identity
+    assert after.digest == before.digest
+    assert after.instance != before.instance
+
+
+@pytest.mark.parametrize("unit", UNITS)
+async def test_a_unit_killed_in_the_middle_changes_no_token(unit: str, processes: Processes) -> None:
+    await check_killed(processes, unit, await tokens_of(processes.setup, asks_of()))
+
+
+async def test_a_verifier_of_float32_killed_in_the_middle_changes_no_token(
+    tiny: Path, cache_dir: Path, tmp_path: Path
 ) -> None:
-    setup, asks = setup_of(precision, tiny, cache_dir), asks_of()
+    setup = setup_of("float32", tiny, cache_dir)
+    expected = await tokens_of(setup, asks_of())
+    async with Processes(setup, tmp_path) as processes:
+        await check_killed(processes, "verifier", expected)
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("precision", ["int8", "float32"])
+@pytest.mark.parametrize("unit", UNITS)
+async def test_a_unit_killed_in_the_middle_changes_no_token_of_the_real_model(
+    unit: str, precision: str, cache_dir: Path, tmp_path: Path
+) -> None:
+    setup = Setup(embedded_model(), cache_dir, precision=precision, max_context=2048)
+    asks = [Ask(chat_ids(prompt), "tree", 96, 0.8, seed=number) for number, prompt in enumerate(spread(8))]
     expected = await tokens_of(setup, asks)
     async with Processes(setup, tmp_path) as processes:
-        for unit in UNITS:
-            before = (await processes.describe(unit)).identity
-            found = await tokens_despite(processes, asks, lambda unit=unit: processes.restart(unit))
-            assert found == expected, unit
-            await until(lambda unit=unit: bool(processes.engine.replicas()[unit]), timeout_s=120)
-            after = (await processes.describe(unit)).identity
-            assert (after.digest, after.instance == before.instance) == (before.digest, False)
-        await processes.until_nothing_is_held()
+        assert await tokens_despite(processes, asks, lambda: processes.cycle(unit, signal.SIGKILL)) == expected
+        await processes.settle()
 
 
-@pytest.mark.parametrize("unit", ["verifier", "sampler"])
-async def test_a_unit_that_freezes_and_thaws_changes_no_token(unit: str, processes: Processes) -> None:
+async def test_a_verifier_that_freezes_and_thaws_changes_no_token(processes: Processes) -> None:
     """The connection is given up after a few seconds of silence, and found again."""
-    asks = asks_of()
-    expected = await tokens_of(processes.setup, asks)
+    expected = await tokens_of(processes.setup, asks_of())
 
     def freeze() -> None:
-        processes.signal(unit, signal.SIGSTOP)
-        asyncio.get_running_loop().call_later(8.0, processes.signal, unit, signal.SIGCONT)
+        processes.signal("verifier", signal.SIGSTOP)
+        processes.after(8.0, lambda: processes.signal("verifier", signal.SIGCONT))
 
-    assert await tokens_despite(processes, asks, freeze) == expected
-    await processes.until_nothing_is_held()
+    assert await tokens_despite(processes, asks_of(), freeze) == expected
+    await processes.settle()
 
 
 async def test_requests_outlive_the_weight_store_and_a_unit_waits_for_it(processes: Processes) -> None:
-    asks = asks_of()
-    expected = await tokens_of(processes.setup, asks)
-    assert await tokens_despite(processes, asks, lambda: processes.kill("weight_store")) == expected
+    expected = await tokens_of(processes.setup, asks_of())
+    assert await tokens_despite(processes, asks_of(), lambda: processes.kill("weight_store")) == expected
 
-    def restart_later() -> None:
-        processes.restart("verifier")
-        asyncio.get_running_loop().call_later(3.0, processes.start, "weight_store")
+    def restart_before_the_store() -> None:
+        processes.cycle("verifier", signal.SIGKILL)
+        processes.after(3.0, lambda: processes.start("weight_store"))
 
-    assert await tokens_despite(processes, asks, restart_later) == expected
-    await processes.until_nothing_is_held()
+    assert await tokens_despite(processes, asks_of(), restart_before_the_store) == expected
+    await processes.settle()
 
 
-async def test_every_service_may_end_and_come_back_under_http_requests(processes: Processes) -> None:
-    """A unit's end is a pause; the orchestrator's own ends its requests, and nothing of them is left."""
-    body = {"prompt": list(PROMPT), "max_tokens": TOKENS, "temperature": 0.0}
-    expected = text_of(await processes.stream(body))
-    for name in ("weight_store", *UNITS):
-        for number in (signal.SIGTERM, signal.SIGKILL):
-            assert text_of(await processes.stream(body, at_third_chunk(lambda: end(processes, name, number)))) == expected
-        await until_async(processes.answers, 120)
+@pytest.mark.parametrize("name", ["weight_store", *UNITS])
+async def test_a_service_told_to_end_comes_back_under_an_http_request(name: str, processes: Processes) -> None:
+    expected = text_of(await processes.stream(BODY))
+    chunks = await processes.stream(BODY, at_third_chunk(lambda: processes.cycle(name, signal.SIGTERM)))
+    assert text_of(chunks) == expected
+    await processes.settle()
+
+
+async def test_an_orchestrator_that_is_killed_leaves_nothing_and_comes_back(processes: Processes) -> None:
+    expected = text_of(await processes.stream(BODY))
     with pytest.raises(httpx.TransportError):
-        await processes.stream(body, at_third_chunk(lambda: end(processes, "orchestrator", signal.SIGKILL)))
-    await processes.until_nothing_is_held()
-    await until_async(processes.answers, 120)
-    assert text_of(await processes.stream(body)) == expected
-
-
-def end(processes: Processes, name: str, number: signal.Signals) -> None:
-    """Ends it and starts it again on its port as soon as it is gone."""
-    process = processes.running[name]
-    process.send_signal(number)
-
-    async def start_when_gone() -> None:
-        await until(lambda: process.poll() is not None)
-        processes.start(name)
-
-    processes.background(start_when_gone())
+        await processes.stream(BODY, at_third_chunk(lambda: processes.cycle("orchestrator", signal.SIGKILL)))
+    await processes.settle()
+    assert text_of(await processes.stream(BODY)) == expected
 
 
 def at_third_chunk(action: Action) -> Action:

@@ -48,14 +48,14 @@ def test_a_failure_is_raised_after_all_have_finished_and_the_next_run_is_sound(f
 
 
 def test_close_ends_the_threads() -> None:
-    before = threading.active_count()
+    before = set(threading.enumerate())
     team = Team(4)
-    assert threading.active_count() == before + 3
+    workers = set(threading.enumerate()) - before
+    assert len(workers) == 3
     team.close()
-    for thread in threading.enumerate():
-        if thread.name.startswith("team-"):
-            thread.join(10)
-    assert threading.active_count() <= before
+    for worker in workers:
+        worker.join(10)
+    assert not any(worker.is_alive() for worker in workers)
 
 
 def test_a_team_has_at_least_one_thread() -> None:

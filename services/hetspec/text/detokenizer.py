@@ -8,6 +8,7 @@ from collections.abc import Set as AbstractSet
 from tokenizers import Tokenizer
 
 _REPLACEMENT = "\ufffd"
+_LONGEST_WINDOW = 8  # ids, after text was given out
 
 
 class Detokenizer:
@@ -51,6 +52,9 @@ class Detokenizer:
     def _give(self, text: str) -> str:
         piece = text[len(self._given) :]
         self._given = text
+        if len(self._window) > _LONGEST_WINDOW:
+            self._window = self._tail(self._window)
+            self._given = self._decode(self._window)
         return piece
 
     def _tail(self, prompt_ids: Sequence[int]) -> list[int]:

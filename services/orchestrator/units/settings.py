@@ -36,7 +36,7 @@ class ReplicaSettings:
     link: LinkSettings = LinkSettings()
     resolve_every_s: float = 2.0
     backoff_s: tuple[float, float] = (0.05, 1.0)  # first and longest pause between attempts to connect
-    wait_s: float = 30.0  # for a replica, when there is none
+    wait_s: float | None = None  # for a replica, when there is none; None: as long as the request may take
 
 
 @dataclass(frozen=True, slots=True)
