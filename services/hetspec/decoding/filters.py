@@ -9,10 +9,10 @@ from __future__ import annotations
 import math
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
 from hetspec.decoding.sampling import Sampling
+from hetspec.jit import part
 
 Scores = NDArray[np.float64]  # [n]
 Indices = NDArray[np.intp]  # [m] into scores
@@ -83,7 +83,7 @@ def _nucleus(scores: Scores, top_p: float) -> Indices:
     return np.sort(np.concatenate((inside, order[: last + 1])))
 
 
-@njit(nogil=True)
+@part
 def _bin_masses(scores, weights):  # type: ignore[no-untyped-def]
     """Sum of weights by bin: bin b holds the scores in (-(b + 1) / bins per nat, -b / bins per nat]."""
     masses = np.zeros(_BINS, np.float64)

@@ -15,10 +15,10 @@ from __future__ import annotations
 import math
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
 from hetspec.decoding.sampling import NoiseKey
+from hetspec.jit import part
 
 NOISE_MAX = -math.log(-math.log(1 - 2.0**-53))
 """No noise is larger: 36.74."""
@@ -32,7 +32,7 @@ _LOW = np.uint64(0xFFFFFFFF)
 _32, _12 = np.uint64(32), np.uint64(12)
 
 
-@njit(inline="always")
+@part
 def _philox(c0, c1, c2, c3, k0, k1):  # type: ignore[no-untyped-def]
     """Four words out of counter and key, each a uint64 below 2**32, so that the multiply keeps its high half."""
     for _ in range(_ROUNDS):
@@ -44,7 +44,7 @@ def _philox(c0, c1, c2, c3, k0, k1):  # type: ignore[no-untyped-def]
     return c0, c1, c2, c3
 
 
-@njit(nogil=True)
+@part
 def _uniforms(ids, stream, out):  # type: ignore[no-untyped-def]
     """out[i] = u of token ids[i]. No branch in the loop: it compiles to vector instructions."""
     k0, k1, position, prompt, choice = stream[0], stream[1], stream[2], stream[3], stream[4]
@@ -53,7 +53,7 @@ def _uniforms(ids, stream, out):  # type: ignore[no-untyped-def]
         out[i] = (np.float64((x0 | (x1 << _32)) >> _12) + 0.5) * 2.0**-52
 
 
-@njit(nogil=True)
+@part
 def _keep_best(value, token, best_scores, best_ids):  # type: ignore[no-untyped-def]
     """Insert into the descending list, behind equals: tokens arrive in ascending order, so ties go to the lower id."""
     place = best_scores.shape[0] - 1
@@ -67,7 +67,7 @@ def _keep_best(value, token, best_scores, best_ids):  # type: ignore[no-untyped-
     best_ids[place] = token
 
 
-@njit(nogil=True)
+@part
 def _race(scores, ids, stream, best_scores, best_ids):  # type: ignore[no-untyped-def]
     """Fill the best of score + noise. Noise that cannot win is not computed, and the result does not depend on it:
 

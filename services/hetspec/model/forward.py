@@ -13,8 +13,8 @@ import numpy as np
 from numba import int64, uintp
 from numba.core.types import Array
 
+from hetspec.jit import kernel, part
 from hetspec.model import lanes
-from hetspec.model.jit import kernel, part
 from hetspec.model.lanes import LANES, QMAX
 from hetspec.model.pack import GROUP
 
