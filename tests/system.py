@@ -302,9 +302,15 @@ class Processes(Requests):
 
         self._tasks.add(asyncio.create_task(start_when_gone()))
 
+    @property
+    def all_done(self) -> bool:
+        """Whether nothing is left that was to be done beside the test."""
+        return all(task.done() for task in self._tasks)
+
     async def settle(self) -> None:
         """Until all is done that was to be done beside the test, and all five are there and hold nothing."""
-        await asyncio.gather(*self._tasks)
+        while not self.all_done:  # one may add another
+            await asyncio.gather(*self._tasks)
         self._tasks.clear()
         await until(lambda: all(self.engine.ready().values()) and all(self.engine.replicas().values()), _START_S)
         await until_async(self.answers, _START_S)

@@ -15,7 +15,10 @@ from typing import Any
 import numba
 from numba import njit, void
 
-_SOURCES = ("decoding/filters.py", "decoding/noise.py", "model/forward.py", "model/lanes.py", "model/pack.py")
+_SOURCES = (
+    *("decoding/filters.py", "decoding/noise.py"),
+    *(f"model/{name}.py" for name in ("forward", "lanes", "panels", "pack")),
+)
 
 
 def _place() -> str:

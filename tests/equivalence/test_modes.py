@@ -26,7 +26,7 @@ class PlainTokens:
         self._known: dict[tuple[Path, str, Ask], list[int]] = {}
 
     async def of(self, setup: Setup, asks: Sequence[Ask]) -> list[list[int]]:
-        keys = [(setup.target, setup.precision, replace(ask, mode="plain")) for ask in asks]
+        keys = [(setup.target, setup.precision, _as_plain(ask)) for ask in asks]
         if not all(key in self._known for key in keys):
             bare = Setup(setup.target, setup.cache_dir, precision=setup.precision, max_context=setup.max_context)
             async with System(bare) as system:
@@ -34,6 +34,10 @@ class PlainTokens:
                     if key not in self._known:
                         self._known[key] = (await system.generate(key[2])).tokens
         return [self._known[key] for key in keys]
+
+
+def _as_plain(ask: Ask) -> Ask:
+    return replace(ask, mode="plain", max_nodes=1, max_depth=1)
 
 
 @pytest.fixture(scope="module")
@@ -176,3 +180,31 @@ async def test_real_model_says_the_same_in_full(
 ) -> None:
     asks = real_asks(24, 96, TEMPERATURES)
     await check_real(FULL[name], precision, asks, cache_dir, real_random_draft, plain)
+
+
+# --- bounds: of trees, of the context, of threads
+
+CONTEXT = 512
+BOUNDS = (("plain", 16, 5), ("chain", 64, 64), ("chain", 3, 9), ("tree", 256, 64), ("tree", 3, 2), ("tree", 1, 1))
+
+
+def asks_to_the_end_of_the_context() -> list[Ask]:
+    ids = tuple(np.random.default_rng(6).integers(3, 300, CONTEXT).tolist())
+    return [
+        Ask(ids[:length], mode, CONTEXT - length, temperature, seed=length, max_nodes=nodes, max_depth=depth)
+        for length in (430, 500, 511)
+        for temperature in TEMPERATURES
+        for mode, nodes, depth in BOUNDS
+    ]
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+async def test_trees_of_any_size_say_the_same_up_to_the_end_of_the_context(
+    threads: int, tiny: Path, cache_dir: Path, plain: PlainTokens
+) -> None:
+    asks = asks_to_the_end_of_the_context()
+    bare = Setup(tiny, cache_dir, max_context=CONTEXT)
+    expected = await plain.of(bare, asks)
+    assert any(len(tokens) == ask.max_tokens > 50 for ask, tokens in zip(asks, expected, strict=True))
+    async with System(replace(bare, draft=tiny, threads=threads, chunk_tokens=100)) as system:
+        assert [answer.tokens for answer in await system.generate_all(asks)] == expected

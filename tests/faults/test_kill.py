@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import random
 import signal
 from collections.abc import AsyncIterator, Callable, Sequence
 from pathlib import Path
@@ -12,7 +13,7 @@ import pytest
 import pytest_asyncio
 
 from tests.prompts import chat_ids, spread
-from tests.system import Ask, Processes, Setup, System
+from tests.system import SERVICES, Ask, Processes, Setup, System
 from weight_store.config import embedded_model
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
@@ -101,6 +102,19 @@ async def test_a_unit_killed_in_the_middle_changes_no_token_of_the_real_model(
     async with Processes(setup, tmp_path) as processes:
         assert await tokens_despite(processes, asks, lambda: processes.cycle(unit, signal.SIGKILL)) == expected
         await processes.settle()
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("seed", range(12))
+async def test_a_service_that_stops_at_any_moment_changes_no_token(seed: int, processes: Processes) -> None:
+    draw = random.Random(seed)
+    expected = await tokens_of(processes.setup, asks_of())
+    name, number = draw.choice(SERVICES[:4]), draw.choice((signal.SIGKILL, signal.SIGTERM))
+    processes.after(draw.uniform(0, 1.5), lambda: processes.cycle(name, number))
+    while not processes.all_done:
+        answers = await processes.generate_all(asks_of())
+        assert [answer.tokens for answer in answers] == expected
+    await processes.settle()
 
 
 async def test_a_verifier_that_freezes_and_thaws_changes_no_token(processes: Processes) -> None:

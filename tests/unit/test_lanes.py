@@ -10,7 +10,7 @@ import pytest
 from numba import njit
 from numpy.typing import NDArray
 
-from hetspec.model import lanes
+from hetspec.model import lanes, panels
 from hetspec.model.lanes import LANES, QMAX
 from hetspec.model.pack import GROUP
 
@@ -173,7 +173,7 @@ def test_int8_panels_add_exact_groups_in_order(height: int) -> None:
     x = RNG.integers(-QMAX, QMAX + 1, (height, stride)).astype(np.int16)
     x[0], x[-1, :GROUP] = QMAX, -QMAX
     scale, x_scale, out = floats(n // GROUP, LANES), floats(height), np.empty((height, 32), np.float32)
-    kernel = {1: lanes.panel_int8_1, 2: lanes.panel_int8_2, 4: lanes.panel_int8_4}[height]
+    kernel = {1: panels.panel_int8_1, 2: panels.panel_int8_2, 4: panels.panel_int8_4}[height]
     native(kernel)(w, scale, x, stride, x_scale, out, 32, n)
     weights = w.transpose(1, 0, 2).reshape(LANES, n).astype(np.int64)  # [outputs, inputs]
     want = np.zeros((height, LANES), np.float32)
@@ -188,7 +188,7 @@ def test_int8_panels_add_exact_groups_in_order(height: int) -> None:
 def test_float32_panels_add_inputs_in_order(height: int) -> None:
     n = 40
     w, x, out = floats(n, LANES), floats(height, n + 8), np.empty((height, LANES), np.float32)
-    kernel = {1: lanes.panel_float32_1, 2: lanes.panel_float32_2, 4: lanes.panel_float32_4}[height]
+    kernel = {1: panels.panel_float32_1, 2: panels.panel_float32_2, 4: panels.panel_float32_4}[height]
     native(kernel)(w, x, n + 8, out, LANES, n)
     want = np.zeros((height, LANES), np.float32)
     for i in range(n):

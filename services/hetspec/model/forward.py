@@ -15,6 +15,7 @@ from numba.core.types import Array
 
 from hetspec.jit import kernel, part
 from hetspec.model import lanes
+from hetspec.model import panels as kernels
 from hetspec.model.lanes import LANES, QMAX
 from hetspec.model.pack import GROUP
 
@@ -84,25 +85,25 @@ def linear(
             wp, sp, op = w + panel * k * LANES, scale + panel * (k // GROUP) * LANES * 4, out + panel * LANES * 4
             r = 0
             while r + 4 <= rows:
-                lanes.panel_int8_4(wp, sp, q + r * stride * 2, stride, qs + r * 4, op + r * width * 4, width, k)
+                kernels.panel_int8_4(wp, sp, q + r * stride * 2, stride, qs + r * 4, op + r * width * 4, width, k)
                 r += 4
             if r + 2 <= rows:
-                lanes.panel_int8_2(wp, sp, q + r * stride * 2, stride, qs + r * 4, op + r * width * 4, width, k)
+                kernels.panel_int8_2(wp, sp, q + r * stride * 2, stride, qs + r * 4, op + r * width * 4, width, k)
                 r += 2
             if r < rows:
-                lanes.panel_int8_1(wp, sp, q + r * stride * 2, stride, qs + r * 4, op + r * width * 4, width, k)
+                kernels.panel_int8_1(wp, sp, q + r * stride * 2, stride, qs + r * 4, op + r * width * 4, width, k)
     else:
         for panel in range(first, last):
             wp, op = w + panel * inputs * LANES * 4, out + panel * LANES * 4
             r = 0
             while r + 4 <= rows:
-                lanes.panel_float32_4(wp, x + r * x_stride * 4, x_stride, op + r * width * 4, width, inputs)
+                kernels.panel_float32_4(wp, x + r * x_stride * 4, x_stride, op + r * width * 4, width, inputs)
                 r += 4
             if r + 2 <= rows:
-                lanes.panel_float32_2(wp, x + r * x_stride * 4, x_stride, op + r * width * 4, width, inputs)
+                kernels.panel_float32_2(wp, x + r * x_stride * 4, x_stride, op + r * width * 4, width, inputs)
                 r += 2
             if r < rows:
-                lanes.panel_float32_1(wp, x + r * x_stride * 4, x_stride, op + r * width * 4, width, inputs)
+                kernels.panel_float32_1(wp, x + r * x_stride * 4, x_stride, op + r * width * 4, width, inputs)
 
 
 @part
