@@ -24,7 +24,7 @@ PROTOS := $(wildcard proto/hetspec/v1/*.proto)
 
 export PYTHONPATH := services
 
-.PHONY: help setup proto up down logs test check soak bench
+.PHONY: help setup proto up down logs test check soak bench images compose-test
 
 help:
 	@echo "make up     set up, start the five services, show one request and its answer"
@@ -34,6 +34,8 @@ help:
 	@echo "make check  ruff, mypy, import rules"
 	@echo "make soak   the full matrices (long)"
 	@echo "make bench  measurements"
+	@echo "make images        a container image for each service; needs Docker"
+	@echo "make compose-test  the whole system in containers: scaled, killed, frozen; needs Docker and Compose"
 	@echo "make proto  generate the stubs from proto/"
 
 $(RUN):
@@ -102,3 +104,13 @@ check: setup $(DEV)
 
 bench: setup $(BENCH)
 	$(RUN) -m bench
+
+IMAGES := orchestrator weight_store verifier drafter sampler
+
+images:
+	@for service in $(IMAGES); do \
+	  docker build -f deploy/Dockerfile --target $$service -t hetspec-$$(echo $$service | tr _ -) . || exit 1; \
+	done
+
+compose-test: setup $(DEV)
+	$(RUN) -m pytest -m compose tests/compose $(PYTEST)

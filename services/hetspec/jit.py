@@ -1,13 +1,15 @@
 """How kernels are compiled, and kept: on disk, under a name that changes with the sources of all of them.
 
 numba looks only at the file of the function it keeps; a kernel is made of more than one file. Where there is no place
-to keep them, kernels are compiled anew at every start.
+to keep them, kernels are compiled anew at every start. HETSPEC_KERNELS names a folder of kernels made elsewhere, like
+ours, to begin with: an image's. Those made for another kind of processor are passed over.
 """
 
 from __future__ import annotations
 
 import hashlib
 import os
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -28,10 +30,18 @@ def _place() -> str:
     try:
         caches = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
         folder = caches / "hetspec" / "kernels" / _digest()
-        folder.mkdir(parents=True, exist_ok=True)
+        if not folder.exists():
+            _begin(folder)
     except (OSError, RuntimeError):  # no home, or not ours to write to
         return ""
     return str(folder) if os.access(folder, os.W_OK) else ""
+
+
+def _begin(folder: Path) -> None:
+    made = os.environ.get("HETSPEC_KERNELS")
+    if made and (source := Path(made) / folder.name).is_dir():
+        shutil.copytree(source, folder, dirs_exist_ok=True)
+    folder.mkdir(parents=True, exist_ok=True)
 
 
 def _digest() -> str:

@@ -189,7 +189,7 @@ BOUNDS = (("plain", 16, 5), ("chain", 64, 64), ("chain", 3, 9), ("tree", 256, 64
 
 
 def asks_to_the_end_of_the_context() -> list[Ask]:
-    ids = tuple(np.random.default_rng(6).integers(3, 300, CONTEXT).tolist())
+    ids = tuple(np.random.default_rng(1).integers(3, 300, CONTEXT).tolist())
     return [
         Ask(ids[:length], mode, CONTEXT - length, temperature, seed=length, max_nodes=nodes, max_depth=depth)
         for length in (430, 500, 511)
