@@ -65,6 +65,7 @@ class DrafterEngine:
         self.sessions: SessionTable[DraftState] = SessionTable(self._new_state)
         self._vocab_size = vocab_size
         self._model = model
+        self._lacks_room = False  # for the draft model's KV, when last asked
 
     def run(self, items: Sequence[DraftItem], should_stop: ShouldStop) -> PassResult[Draft]:
         """A draft an item, or UnitError for one that breaks the contract. Raises Stopped between steps."""
@@ -128,10 +129,13 @@ class DrafterEngine:
             return WorkTrace()
         try:
             model.grow(plantings, should_stop)
+            self._lacks_room = False
         except PassStopped as stop:
             raise Stopped from stop
         except CacheFullError as full:
-            log_event("draft KV is full, lookup alone drafts", level=logging.WARNING, error=str(full))
+            if not self._lacks_room:
+                log_event("draft KV is full, lookup alone drafts", level=logging.WARNING, error=str(full))
+            self._lacks_room = True
         return model.trace()
 
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-MAX_NGRAM = 4
+MIN_NGRAM, MAX_NGRAM = 2, 4  # what follows a single token again is rarely worth a row of the target's pass
 _OCCURRENCES = 8  # the latest ones kept of each n-gram
 
 # How often a continuation holds for one token more, by the length of the n-gram that found it: a prior.
-CONFIDENCE = {1: 0.3, 2: 0.5, 3: 0.7, 4: 0.8}
+CONFIDENCE = {2: 0.5, 3: 0.7, 4: 0.8}
 
 
 class NgramIndex:
@@ -23,7 +23,7 @@ class NgramIndex:
         for token in ids:
             self._ids.append(token)
             end = len(self._ids)
-            for n in range(1, min(MAX_NGRAM, end) + 1):
+            for n in range(MIN_NGRAM, min(MAX_NGRAM, end) + 1):
                 ends = self._ends.setdefault(tuple(self._ids[end - n :]), [])
                 ends.append(end)
                 del ends[:-_OCCURRENCES]
@@ -38,7 +38,7 @@ class NgramIndex:
         """
         found: list[tuple[list[int], float]] = []
         end = len(self._ids)
-        for n in range(min(MAX_NGRAM, end), 0, -1):
+        for n in range(min(MAX_NGRAM, end), MIN_NGRAM - 1, -1):
             for start in reversed(self._ends[tuple(self._ids[end - n :])]):
                 run = self._ids[start : start + length]
                 if run and all(run != known[: len(run)] for known, _ in found):

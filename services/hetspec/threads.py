@@ -10,10 +10,13 @@ _CGROUP = Path("/sys/fs/cgroup")
 
 
 def default_threads(cgroup: Path = _CGROUP) -> int:
-    """The control group's CPU quota, rounded up, but no more than the CPUs this process may run on; at least 1."""
+    """The control group's CPU quota, rounded up, but no more than the CPUs this process may run on.
+
+    Without a quota the CPUs are shared with other units, two of which may compute at once: half of them. At least 1.
+    """
     allowed = len(os.sched_getaffinity(0))
     quota = _quota_v2(cgroup) or _quota_v1(cgroup)
-    return max(1, min(allowed, math.ceil(quota))) if quota else allowed
+    return max(1, min(allowed, math.ceil(quota)) if quota else allowed // 2)
 
 
 def _quota_v2(cgroup: Path) -> float | None:

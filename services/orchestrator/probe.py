@@ -2,25 +2,25 @@
 
 from __future__ import annotations
 
+import http.client
 import os
 import sys
-import urllib.error
-import urllib.request
+from contextlib import closing
 
 _TIMEOUT_S = 4.0
 
 
 def main() -> int:
-    try:
-        with urllib.request.urlopen(f"http://127.0.0.1:{os.environ['HETSPEC_PORT']}/readyz", timeout=_TIMEOUT_S) as answer:
+    connection = http.client.HTTPConnection("127.0.0.1", int(os.environ["HETSPEC_PORT"]), timeout=_TIMEOUT_S)
+    with closing(connection):
+        try:
+            connection.request("GET", "/readyz")
+            answer = connection.getresponse()
             print(answer.read().decode())
-    except urllib.error.HTTPError as error:
-        print(error.read().decode(), file=sys.stderr)
-        return 1
-    except OSError as error:
-        print(error, file=sys.stderr)
-        return 1
-    return 0
+        except (OSError, http.client.HTTPException) as error:
+            print(str(error).strip(), file=sys.stderr)
+            return 1
+        return 0 if answer.status == http.client.OK else 1
 
 
 if __name__ == "__main__":

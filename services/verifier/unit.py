@@ -11,6 +11,9 @@ from hetspec.v1 import verifier_pb2
 from verifier.config import VerifierSettings
 from verifier.engine import VerifierEngine
 
+MAX_TREE_NODES = 64
+"""KV positions kept free of a session alone: one that may be opened can always be finished."""
+
 
 def load(settings: VerifierSettings) -> LoadedUnit[VerifyItem, HiddenStates]:
     """Raises WeightsError, SelfCheckError, ValueError."""
@@ -36,7 +39,7 @@ def load(settings: VerifierSettings) -> LoadedUnit[VerifyItem, HiddenStates]:
             layers=config.n_layers,
             hidden_size=config.hidden_size,
             vocab_size=config.vocab_size,
-            max_context=model.max_context,
+            max_context=min(model.max_context, model.pool.capacity_tokens - MAX_TREE_NODES),
             max_rows=model.max_rows,
             kv_capacity_tokens=model.pool.capacity_tokens,
             kv_held_tokens=model.pool.held_tokens,

@@ -7,7 +7,7 @@ from itertools import pairwise
 from hypothesis import given
 from hypothesis import strategies as st
 
-from drafter.lookup import _OCCURRENCES, CONFIDENCE, MAX_NGRAM, NgramIndex
+from drafter.lookup import _OCCURRENCES, CONFIDENCE, MAX_NGRAM, MIN_NGRAM, NgramIndex
 
 texts = st.lists(st.integers(0, 3), max_size=60)
 
@@ -15,7 +15,7 @@ texts = st.lists(st.integers(0, 3), max_size=60)
 def searched(ids: list[int], count: int, length: int) -> list[tuple[list[int], float]]:
     """What followed the latest earlier occurrences of the longest n-grams, by going through them all."""
     found: list[tuple[list[int], float]] = []
-    for n in range(min(MAX_NGRAM, len(ids)), 0, -1):
+    for n in range(min(MAX_NGRAM, len(ids)), MIN_NGRAM - 1, -1):
         ends = [end for end in range(n, len(ids) + 1) if ids[end - n : end] == ids[len(ids) - n :]]
         for end in sorted(ends, reverse=True)[:_OCCURRENCES]:
             run = ids[end : end + length]
@@ -47,7 +47,7 @@ def test_an_index_is_a_function_of_its_tokens_however_they_came(
 
 
 def test_longer_matches_come_first_and_are_trusted_more() -> None:
-    runs = NgramIndex([1, 2, 3, 9, 5, 3, 8, 1, 2, 3]).continuations(2, 2)
-    assert runs == [([9, 5], CONFIDENCE[3]), ([8, 1], CONFIDENCE[1])]
-    assert sorted(CONFIDENCE) == list(range(1, MAX_NGRAM + 1))
+    runs = NgramIndex([1, 2, 3, 9, 5, 2, 3, 8, 1, 2, 3]).continuations(2, 2)
+    assert runs == [([9, 5], CONFIDENCE[3]), ([8, 1], CONFIDENCE[2])]
+    assert sorted(CONFIDENCE) == list(range(MIN_NGRAM, MAX_NGRAM + 1))
     assert list(CONFIDENCE.values()) == sorted(CONFIDENCE.values())

@@ -8,11 +8,13 @@ import sys
 import grpc
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
+from hetspec.rpc.channel import channel_options
+
 _TIMEOUT_S = 4.0
 
 
 def main() -> int:
-    with grpc.insecure_channel(f"127.0.0.1:{os.environ['HETSPEC_PORT']}") as channel:
+    with grpc.insecure_channel(f"127.0.0.1:{os.environ['HETSPEC_PORT']}", options=channel_options()) as channel:
         try:
             answer = health_pb2_grpc.HealthStub(channel).Check(health_pb2.HealthCheckRequest(), timeout=_TIMEOUT_S)
         except grpc.RpcError as error:

@@ -106,6 +106,7 @@ class Session:
         self.drafter: Seat[DraftItem, Draft] = Seat(session_id)
         self.drafting = DraftBackoff()
         self.faults = 0  # of units this session cannot do without, since its last progress
+        self.waits = 0  # for room in a unit, since then
         self.statistics = Statistics(request.mode, request.noise.seed)
         self.in_units_ns = 0  # waiting for units and their passes, all told
 
@@ -125,7 +126,7 @@ class Session:
         for seat in seats:
             seat.advance(self.mark, walk.accepted)
         self._extend(walk.tokens[accepted:])
-        self.faults = 0
+        self.faults = self.waits = 0
         self.statistics.rounds += 1
         self.statistics.accepted += accepted
 
