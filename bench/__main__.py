@@ -8,7 +8,7 @@ from pathlib import Path
 
 from bench import machine, peers, rounds, verify_cost
 from bench.system import ROOT
-from hetspec.model.formats import open_checkpoint
+from hetspec.model.checkpoint import open_checkpoint
 from hetspec.text.tokenizer import TextModel
 from weight_store.config import embedded_model
 

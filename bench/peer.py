@@ -31,12 +31,12 @@ def _transformers() -> Measure:
     import torch
     import transformers
 
-    from tests.reference import reference_model
+    from tests.equivalence.reference import load_llama_gguf
     from weight_store.config import embedded_model
 
     torch.set_num_threads(THREADS)
     transformers.utils.logging.disable_progress_bar()
-    model = reference_model(embedded_model())
+    model = load_llama_gguf(embedded_model())
 
     def measure(prompt: list[int], new: int) -> tuple[float, float]:
         ids = torch.tensor([prompt])

@@ -7,12 +7,9 @@ import time
 from pathlib import Path
 from statistics import median
 
-import numpy as np
-from numpy.typing import NDArray
-
 from hetspec.decoding.tree import TokenTree
-from hetspec.model.formats import open_checkpoint
-from hetspec.model.pack import PackLayout, open_pack
+from hetspec.model.checkpoint import open_checkpoint
+from hetspec.model.pack import open_pack
 from hetspec.model.pack_writer import write_pack
 from hetspec.model.transformer import Span, Transformer
 from weight_store.config import embedded_model
@@ -22,25 +19,11 @@ REPEATS = 15
 CONTEXT = 128
 
 
-class _Pack:
-    """A mapped pack, without a weight store."""
-
-    def __init__(self, path: Path) -> None:
-        self.layout: PackLayout = open_pack(path).layout
-        self._bytes = np.asarray(np.memmap(path, np.uint8, "r"))
-
-    def map(self) -> NDArray[np.uint8]:
-        return self._bytes
-
-    def read_into(self, offset: int, buffer: memoryview) -> None:
-        buffer[:] = self._bytes[offset : offset + len(buffer)].data
-
-
 def measure(threads: int) -> dict[int, float]:
     """Milliseconds by rows of the pass, medians; sizes take turns."""
     with tempfile.TemporaryDirectory() as folder:
         model = Transformer(
-            _Pack(write_pack(open_checkpoint(embedded_model()), "int8", Path(folder))),
+            open_pack(write_pack(open_checkpoint(embedded_model()), "int8", Path(folder))),
             threads=threads,
             max_rows=512,
             max_context=1024,

@@ -10,7 +10,7 @@ import os
 from functools import cache
 from pathlib import Path
 
-from hetspec.model.formats import open_checkpoint
+from hetspec.model.checkpoint import open_checkpoint
 from hetspec.text.tokenizer import TextModel
 from weight_store.config import embedded_model
 

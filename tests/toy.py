@@ -10,8 +10,8 @@ from tokenizers import Tokenizer, decoders
 from tokenizers.models import WordLevel
 
 from hetspec.decoding.sampling import NoiseKey, Sampling
-from hetspec.model.text_spec import TextSpec
 from hetspec.rpc.messages import Rows
+from hetspec.text.text_spec import TextSpec
 
 LETTERS = "abcdefghijklmnopqrstuvwxyz"
 END_ID = len(LETTERS)

@@ -9,7 +9,7 @@ from typing import Any, NoReturn
 import grpc
 import grpc.aio
 
-from hetspec.model.errors import CheckpointError
+from hetspec.model.checkpoint import CheckpointError
 from hetspec.model.pack import PRECISIONS
 from hetspec.rpc.logs import log_event
 from hetspec.rpc.server import StartError

@@ -9,10 +9,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from hetspec.model.checkpoint import Checkpoint
-from hetspec.model.errors import CheckpointError
+from hetspec.model.checkpoint import Checkpoint, CheckpointError, open_checkpoint
 from hetspec.model.fingerprint import file_identity, identity_of
-from hetspec.model.formats import open_checkpoint
 from hetspec.model.manifest import Manifest
 from hetspec.model.pack import PackError, PackFile, open_pack
 from hetspec.model.pack_writer import write_pack

@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 
 from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers
 
-from hetspec.model.text_spec import TextSpec
 from hetspec.rpc.messages import TokenLogprobs
+from hetspec.text.text_spec import TextSpec
 from hetspec.text.tokenizer import TextModel
 from orchestrator.engine.request import Emission, EmittedToken, GenerationRequest, Statistics
 

@@ -18,7 +18,7 @@ import pytest_asyncio
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 import weight_store.store
-from hetspec.model.formats import open_checkpoint
+from hetspec.model.checkpoint import open_checkpoint
 from hetspec.model.manifest import Manifest
 from hetspec.model.pack_writer import write_pack
 from hetspec.rpc.channel import open_channel

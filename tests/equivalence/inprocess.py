@@ -10,25 +10,11 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from hetspec.model.formats import open_checkpoint
+from hetspec.model.checkpoint import open_checkpoint
 from hetspec.model.head import Head
-from hetspec.model.pack import PackFile, open_pack
+from hetspec.model.pack import open_pack
 from hetspec.model.pack_writer import write_pack
 from hetspec.model.transformer import Span, Transformer
-
-
-class PackReader:
-    """A pack's file, read without a lease (hetspec.model.residency.WeightReader)."""
-
-    def __init__(self, pack: PackFile) -> None:
-        self.layout = pack.layout
-        self._bytes: NDArray[np.uint8] = np.memmap(pack.path, np.uint8, "r")
-
-    def map(self) -> NDArray[np.uint8]:
-        return self._bytes
-
-    def read_into(self, offset: int, buffer: memoryview) -> None:
-        buffer[:] = self._bytes[offset : offset + len(buffer)].data
 
 
 @dataclass(frozen=True)
@@ -49,7 +35,7 @@ class Model:
 
 @contextmanager
 def open_model(checkpoint: Path, precision: str, cache_dir: Path, max_context: int = 4096) -> Iterator[Model]:
-    reader = PackReader(open_pack(write_pack(open_checkpoint(checkpoint), precision, cache_dir)))
+    reader = open_pack(write_pack(open_checkpoint(checkpoint), precision, cache_dir))
     transformer = Transformer(reader, threads=1, max_rows=512, max_context=max_context, kv_capacity_tokens=max_context)
     try:
         yield Model(transformer, Head(reader, threads=1))

@@ -11,8 +11,7 @@ import torch
 import transformers
 from numpy.typing import NDArray
 
-from hetspec.model.checkpoint import Checkpoint
-from hetspec.model.formats import open_checkpoint
+from hetspec.model.checkpoint import Checkpoint, open_checkpoint
 
 _NAMES = {
     "embed": "model.embed_tokens.weight",

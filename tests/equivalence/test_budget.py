@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from hetspec.decoding.history import History
-from hetspec.model.formats import open_checkpoint
+from hetspec.model.checkpoint import open_checkpoint
 from hetspec.model.pack import PackFile, PackLayout, open_pack
 from hetspec.model.pack_writer import write_pack
 from hetspec.model.transformer import Span, Transformer

@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from hetspec.model.formats import open_checkpoint
+from hetspec.model.checkpoint import open_checkpoint
 from tests.equivalence.inprocess import open_model
 from tests.equivalence.reference import load_directory, load_llama_gguf, logits_after
 from tests.models import FAMILIES, make_checkpoint

@@ -13,7 +13,7 @@ from scipy import stats
 
 from hetspec.decoding.choose import choose
 from hetspec.decoding.sampling import NoiseKey, Sampling
-from hetspec.model.formats import open_checkpoint
+from hetspec.model.checkpoint import open_checkpoint
 from hetspec.text.vocabulary import Vocabulary
 from tests.equivalence.inprocess import Model, open_model
 from tests.system import Ask, Setup, System

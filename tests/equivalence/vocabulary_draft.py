@@ -8,7 +8,7 @@ import torch
 import transformers
 from tokenizers import Tokenizer
 
-from hetspec.model.formats import open_checkpoint
+from hetspec.model.checkpoint import open_checkpoint
 
 
 def make_vocabulary_draft(directory: Path, target: Path) -> Path:

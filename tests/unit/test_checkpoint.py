@@ -18,9 +18,8 @@ import transformers
 from safetensors.torch import load_file, save_file
 from transformers.modeling_gguf_pytorch_utils import load_gguf_checkpoint
 
-from hetspec.model.checkpoint import Checkpoint, expected_shapes
-from hetspec.model.errors import CheckpointError
-from hetspec.model.formats import open_checkpoint
+from hetspec.model.checkpoint import CheckpointError, open_checkpoint
+from hetspec.model.checkpoint.base import Checkpoint, expected_shapes
 from tests.models import FAMILIES, make_checkpoint
 
 CANONICAL = {

@@ -11,9 +11,9 @@ import pytest
 import transformers
 from transformers.models.llama.modeling_llama import LlamaRotaryEmbedding
 
+from hetspec.model.checkpoint import CheckpointError
+from hetspec.model.checkpoint.hf_config import config_from_hf
 from hetspec.model.config import FactorScaling, LinearScaling, Llama3Scaling, ModelConfig
-from hetspec.model.errors import CheckpointError
-from hetspec.model.hf_config import config_from_hf
 
 LLAMA3 = {"factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0, "original_max_position_embeddings": 8192}
 HF: dict[str, Any] = {

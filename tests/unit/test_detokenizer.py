@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tokenizers import Tokenizer
 
-from hetspec.model.text_spec import TextSpec
+from hetspec.text.text_spec import TextSpec
 from hetspec.text.tokenizer import TextModel
 from tests.vocabularies import byte_level, sentencepiece
 

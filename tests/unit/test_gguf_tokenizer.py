@@ -10,11 +10,10 @@ import pytest
 import transformers
 from tokenizers import Tokenizer
 
-from hetspec.model.errors import CheckpointError
-from hetspec.model.formats import open_checkpoint
-from hetspec.model.gguf_config import Metadata
-from hetspec.model.gguf_tokenizer import text_from_gguf
-from hetspec.model.text_spec import TextSpec
+from hetspec.model.checkpoint import CheckpointError, open_checkpoint
+from hetspec.model.checkpoint.gguf_config import Metadata
+from hetspec.model.checkpoint.gguf_tokenizer import text_from_gguf
+from hetspec.text.text_spec import TextSpec
 from tests.models import save_tokenizer
 from tests.vocabularies import Vocabulary, byte_level, sentencepiece
 from weight_store.config import embedded_model

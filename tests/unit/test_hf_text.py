@@ -10,9 +10,9 @@ import pytest
 import transformers
 from tokenizers import Tokenizer
 
-from hetspec.model.errors import CheckpointError
-from hetspec.model.hf_text import text_from_hf
-from hetspec.model.text_spec import TextSpec
+from hetspec.model.checkpoint import CheckpointError
+from hetspec.model.checkpoint.hf_text import text_from_hf
+from hetspec.text.text_spec import TextSpec
 from tests.models import FAMILIES, make_checkpoint
 
 

@@ -14,9 +14,7 @@ from hypothesis import strategies as st
 from safetensors.torch import load_file, save_file
 
 from hetspec.model import pack_writer
-from hetspec.model.checkpoint import Checkpoint
-from hetspec.model.errors import CheckpointError
-from hetspec.model.formats import open_checkpoint
+from hetspec.model.checkpoint import Checkpoint, CheckpointError, open_checkpoint
 from hetspec.model.pack import GROUP, HEADER_BYTES, PANEL, PackError, PackFile, PackLayout, open_pack
 from hetspec.model.pack_writer import quantize, write_pack
 from tests.models import FAMILIES, make_checkpoint

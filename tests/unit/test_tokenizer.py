@@ -3,7 +3,7 @@ import transformers
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hetspec.model.text_spec import TextSpec
+from hetspec.text.text_spec import TextSpec
 from hetspec.text.tokenizer import TextModel
 from tests.vocabularies import Vocabulary, byte_level, sentencepiece
 

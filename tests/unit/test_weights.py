@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from hetspec.model.formats import open_checkpoint
+from hetspec.model.checkpoint import open_checkpoint
 from hetspec.model.pack import PackLayout
 from hetspec.model.weights import (
     RoleMissingError,

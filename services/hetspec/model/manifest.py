@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from hetspec.model.config import ModelConfig
-from hetspec.model.text_spec import TextSpec
+from hetspec.text.text_spec import TextSpec
 from hetspec.v1 import weight_store_pb2
 
 ROLES = ("target", "draft")

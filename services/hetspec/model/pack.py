@@ -161,6 +161,16 @@ class PackFile:
     fingerprint: str
     hash: str
 
+    def map(self) -> NDArray[np.uint8]:
+        """All of it, read-only. With `read_into` a pack is a `residency.WeightReader`, without a weight store."""
+        return np.memmap(self.path, np.uint8, "r")
+
+    def read_into(self, offset: int, buffer: memoryview) -> None:
+        """Fills `buffer` with the bytes from `offset`."""
+        with self.path.open("rb", buffering=0) as file:
+            file.seek(offset)
+            file.readinto(buffer)
+
     def verify(self) -> None:
         """Raises PackError unless the contents have the header's hash."""
         found = content_hash(self.path, self.layout, self.fingerprint)

@@ -12,8 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from hetspec.model.checkpoint import Checkpoint
-from hetspec.model.errors import CheckpointError
+from hetspec.model.checkpoint import Checkpoint, CheckpointError
 from hetspec.model.pack import (
     GROUP,
     LAYOUT_VERSION,

@@ -6,9 +6,9 @@ from collections.abc import Sequence
 
 from tokenizers import Tokenizer
 
-from hetspec.model.text_spec import TextSpec
 from hetspec.text.chat_template import ChatTemplate, Message
 from hetspec.text.detokenizer import Detokenizer
+from hetspec.text.text_spec import TextSpec
 from hetspec.text.vocabulary import Vocabulary
 
 

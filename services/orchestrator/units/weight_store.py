@@ -7,9 +7,9 @@ from dataclasses import dataclass
 
 import grpc.aio
 
-from hetspec.model.text_spec import TextSpec
 from hetspec.rpc.channel import open_channel
 from hetspec.rpc.logs import log_event
+from hetspec.text.text_spec import TextSpec
 from hetspec.text.tokenizer import TextModel
 from hetspec.v1 import weight_store_pb2, weight_store_pb2_grpc
 

@@ -7,12 +7,12 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from hetspec.model.checkpoint import Checkpoint, expected_shape, expected_shapes
+from hetspec.model.checkpoint.base import Checkpoint, expected_shape, expected_shapes
+from hetspec.model.checkpoint.errors import CheckpointError
+from hetspec.model.checkpoint.gguf_config import Metadata, config_from_gguf
+from hetspec.model.checkpoint.gguf_file import GgufFile
+from hetspec.model.checkpoint.gguf_tokenizer import text_from_gguf
 from hetspec.model.config import ModelConfig
-from hetspec.model.errors import CheckpointError
-from hetspec.model.gguf_config import Metadata, config_from_gguf
-from hetspec.model.gguf_file import GgufFile
-from hetspec.model.gguf_tokenizer import text_from_gguf
 
 _ROPE_FACTORS = "rope_freqs.weight"
 _TOP = {"embed": "token_embd.weight", "final_norm": "output_norm.weight", "head": "output.weight"}

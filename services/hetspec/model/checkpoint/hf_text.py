@@ -9,8 +9,8 @@ from typing import Any
 
 from tokenizers import Tokenizer
 
-from hetspec.model.errors import CheckpointError
-from hetspec.model.text_spec import TextSpec
+from hetspec.model.checkpoint.errors import CheckpointError
+from hetspec.text.text_spec import TextSpec
 
 TEXT_FILES = (
     "tokenizer.json",

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from hetspec.model.errors import CheckpointError
+from hetspec.model.checkpoint.errors import CheckpointError
 
 _MAX_HEADER_BYTES = 100_000_000  # the format's own limit
 _ITEM_BYTES = {"F32": 4, "F16": 2, "BF16": 2}

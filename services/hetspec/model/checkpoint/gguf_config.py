@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from hetspec.model.checkpoint.errors import CheckpointError
 from hetspec.model.config import MAX_NAME_CHARS, FactorScaling, LinearScaling, ModelConfig, RopeScaling
-from hetspec.model.errors import CheckpointError
 
 ARCHITECTURES = ("llama", "qwen2", "qwen3")
 _REQUIRED = object()

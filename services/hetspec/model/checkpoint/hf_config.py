@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from hetspec.model.checkpoint.errors import CheckpointError
 from hetspec.model.config import MAX_NAME_CHARS, LinearScaling, Llama3Scaling, ModelConfig, RopeScaling
-from hetspec.model.errors import CheckpointError
 
 ARCHITECTURES = {
     "LlamaForCausalLM": "llama",

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from hetspec.model.checkpoint import Checkpoint
-from hetspec.model.gguf_checkpoint import GgufCheckpoint
-from hetspec.model.hf_checkpoint import HfCheckpoint
+from hetspec.model.checkpoint.base import Checkpoint
+from hetspec.model.checkpoint.gguf_checkpoint import GgufCheckpoint
+from hetspec.model.checkpoint.hf_checkpoint import HfCheckpoint
 
 
 def open_checkpoint(path: Path) -> Checkpoint:

@@ -11,10 +11,10 @@ import re
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from hetspec.model.errors import CheckpointError
-from hetspec.model.gguf_config import Metadata
-from hetspec.model.hf_text import load_tokenizer
-from hetspec.model.text_spec import TextSpec
+from hetspec.model.checkpoint.errors import CheckpointError
+from hetspec.model.checkpoint.gguf_config import Metadata
+from hetspec.model.checkpoint.hf_text import load_tokenizer
+from hetspec.text.text_spec import TextSpec
 
 _PREFIX = "tokenizer.ggml."
 _NORMAL, _UNKNOWN, _CONTROL, _USER_DEFINED, _UNUSED, _BYTE = range(1, 7)

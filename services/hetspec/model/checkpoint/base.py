@@ -9,10 +9,10 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from hetspec.model.checkpoint.errors import CheckpointError
 from hetspec.model.config import ModelConfig
-from hetspec.model.errors import CheckpointError
 from hetspec.model.fingerprint import fingerprint
-from hetspec.model.text_spec import TextSpec
+from hetspec.text.text_spec import TextSpec
 
 
 class Checkpoint(ABC):

@@ -8,11 +8,11 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from hetspec.model.checkpoint import Checkpoint, expected_shapes
-from hetspec.model.errors import CheckpointError
-from hetspec.model.hf_config import config_from_hf
-from hetspec.model.hf_text import TEXT_FILES, read_json, text_from_hf
-from hetspec.model.safetensors_file import SafetensorsFile
+from hetspec.model.checkpoint.base import Checkpoint, expected_shapes
+from hetspec.model.checkpoint.errors import CheckpointError
+from hetspec.model.checkpoint.hf_config import config_from_hf
+from hetspec.model.checkpoint.hf_text import TEXT_FILES, read_json, text_from_hf
+from hetspec.model.checkpoint.safetensors_file import SafetensorsFile
 
 _SINGLE, _INDEX = "model.safetensors", "model.safetensors.index.json"
 _HARMLESS = re.compile(r"model\.layers\.\d+\.self_attn\.rotary_emb\.inv_freq")

@@ -16,7 +16,7 @@ from gguf import GGML_QUANT_SIZES, GGMLQuantizationType, GGUFValueType
 from gguf.quants import dequantize
 from numpy.typing import NDArray
 
-from hetspec.model.errors import CheckpointError
+from hetspec.model.checkpoint.errors import CheckpointError
 from hetspec.model.pack import round_up
 
 _MAGIC = b"GGUF"
