@@ -13,7 +13,8 @@ from pathlib import Path
 ROOT = Path(__file__).parents[2]
 PROJECT = "hetspec-test"
 LABEL = f"label=com.docker.compose.project={PROJECT}"
-_UP_S, _DOWN_S, _COMMAND_S = 900, 120, 120
+_BUILD_S, _UP_S, _COMMAND_S = 900, 300, 120
+_INHERITED = {name: value for name, value in os.environ.items() if not name.startswith(("HETSPEC_", "COMPOSE_"))}
 
 
 class CommandFailed(Exception):
@@ -25,7 +26,7 @@ def run(*command: str, environ: Mapping[str, str] | None = None, timeout_s: floa
     done = subprocess.run(
         command,
         cwd=ROOT,
-        env={**os.environ, **(environ or {})},
+        env=_INHERITED | dict(environ or {}),
         stdin=subprocess.DEVNULL,
         capture_output=True,
         text=True,
@@ -61,10 +62,10 @@ class Stack:
         return run(*compose_command(), "-p", PROJECT, *arguments, environ=self._environ, timeout_s=timeout_s)
 
     def build(self) -> None:
-        self.compose("build", timeout_s=_UP_S)
+        self.compose("build", timeout_s=_BUILD_S)
 
     def up(self, **replicas: int) -> None:
-        """Returns when all are healthy, or have been for the orchestrator's start."""
+        """Returns when the units are healthy and the orchestrator has been started."""
         scales = [argument for name, count in replicas.items() for argument in ("--scale", f"{name}={count}")]
         self.compose("up", "-d", "--no-recreate", *scales, timeout_s=_UP_S)
 
@@ -72,7 +73,7 @@ class Stack:
         """Of this run or of one that was cut off."""
         for container in run("docker", "ps", "-q", "--filter", LABEL, "--filter", "status=paused").split():
             run("docker", "unpause", container)
-        self.compose("down", "--volumes", "--remove-orphans", "--timeout", "5", timeout_s=_DOWN_S)
+        self.compose("down", "--volumes", "--remove-orphans", "--timeout", "5")
 
     def leftovers(self) -> list[str]:
         """Containers, networks and volumes."""

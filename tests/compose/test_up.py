@@ -115,7 +115,7 @@ async def test_every_replica_works_and_all_modes_say_the_same(stack: Stack, clie
     assert await texts(client, ("tree", "chain"), 64) == await texts(client, ("plain",), 64)
     used_s = {container: stack.cpu_s(container) - before[container] for container in units}
     print({f"{units[container]} {container[:4]}": round(spent, 2) for container, spent in used_s.items()})
-    assert min(used_s.values()) > 0.1
+    assert min(used_s.values()) > 0.05  # an idle one uses a tenth of that
 
 
 async def test_units_compile_nothing_when_they_start(stack: Stack) -> None:
@@ -144,6 +144,7 @@ async def test_a_verifier_killed_and_the_other_frozen_under_8_streams_change_no_
 ) -> None:
     """All sessions move to the second verifier, and from there to the first, started again."""
     expected = await texts(client, ("plain",), 256)
+    began = time.monotonic()
     killed, frozen = stack.containers("verifier")
     begun = [asyncio.Event() for _ in range(STREAMS)]
     streams = [
@@ -157,6 +158,7 @@ async def test_a_verifier_killed_and_the_other_frozen_under_8_streams_change_no_
         assert not all(stream.done() for stream in streams)
     await asyncio.to_thread(run, "docker", "start", killed)
     assert await asyncio.gather(*streams) == expected
+    print(f"8 streams of 256 tokens despite both: {time.monotonic() - began:.1f} s")
     await asyncio.to_thread(run, "docker", "unpause", frozen)
     await until_found(client, REPLICAS)
 
