@@ -60,7 +60,7 @@ class ModelState:
 
 
 @dataclass(frozen=True, slots=True)
-class Planting:
+class DraftRequest:
     """One session's tree about to be grown. position: of the first token to draft."""
 
     state: ModelState
@@ -85,25 +85,25 @@ class DraftModel:
     def new_state(self) -> ModelState:
         return ModelState(self.transformer.new_cache(), [], [])
 
-    def grow(self, plantings: Sequence[Planting], should_stop: ShouldStop) -> None:
+    def grow(self, requests: Sequence[DraftRequest], should_stop: ShouldStop) -> None:
         """Fills the growths. Raises CacheFullError, PassStopped: the sessions are sound then."""
         self._steps, self._kv_len, self._head_rows = [], [], 0
-        widest = max(_LAST_STRETCH, *(planting.growth.width for planting in plantings))
+        widest = max(_LAST_STRETCH, *(request.growth.width for request in requests))
         at_once = self.transformer.max_rows // widest
-        for i in range(0, len(plantings), at_once):
-            self._grow_together(plantings[i : i + at_once], should_stop)
+        for i in range(0, len(requests), at_once):
+            self._grow_together(requests[i : i + at_once], should_stop)
 
-    def _grow_together(self, plantings: Sequence[Planting], should_stop: ShouldStop) -> None:
-        for planting in plantings:
-            self._catch_up(planting.state, should_stop)
-        states = [planting.state for planting in plantings]
+    def _grow_together(self, requests: Sequence[DraftRequest], should_stop: ShouldStop) -> None:
+        for request in requests:
+            self._catch_up(request.state, should_stop)
+        states = [request.state for request in requests]
         counts = [len(state.behind) for state in states]
         rows = self._pass([Span(state.cache, state.behind) for state in states], should_stop)
         for state in states:
             state.behind.clear()
-        for planting, span_rows in zip(plantings, _split(rows, counts), strict=True):
-            self._branch(planting, [ROOT], span_rows[-1:])
-        while selected := [(p, nodes) for p in plantings if (nodes := p.growth.select())]:
+        for request, span_rows in zip(requests, _split(rows, counts), strict=True):
+            self._branch(request, [ROOT], span_rows[-1:])
+        while selected := [(p, nodes) for p in requests if (nodes := p.growth.select())]:
             self._step(selected, should_stop)
 
     def trace(self) -> WorkTrace:
@@ -122,34 +122,34 @@ class DraftModel:
             self._pass([Span(state.cache, chunk)], should_stop)
             del state.behind[: len(chunk)]
 
-    def _step(self, selected: Sequence[tuple[Planting, list[int]]], should_stop: ShouldStop) -> None:
+    def _step(self, selected: Sequence[tuple[DraftRequest, list[int]]], should_stop: ShouldStop) -> None:
         spans: list[Span] = []
-        for planting, nodes in selected:
-            tree = planting.growth.fed_tree(nodes)
-            spans.append(Span(planting.state.cache, (), tree, held=len(tree) - len(nodes)))
+        for request, nodes in selected:
+            tree = request.growth.fed_tree(nodes)
+            spans.append(Span(request.state.cache, (), tree, held=len(tree) - len(nodes)))
         rows = self._pass(spans, should_stop)
-        for (planting, nodes), span_rows in zip(selected, _split(rows, [s.rows for s in spans]), strict=True):
-            planting.growth.feed(nodes)  # only now: a pass that fails leaves nothing in the KV
-            self._branch(planting, nodes, span_rows)
+        for (request, nodes), span_rows in zip(selected, _split(rows, [s.rows for s in spans]), strict=True):
+            request.growth.feed(nodes)  # only now: a pass that fails leaves nothing in the KV
+            self._branch(request, nodes, span_rows)
 
-    def _branch(self, planting: Planting, nodes: Sequence[int], rows: Rows) -> None:
+    def _branch(self, request: DraftRequest, nodes: Sequence[int], rows: Rows) -> None:
         logits = self._head.logits(rows)
         self._head_rows += len(rows)
         logits[:, self._barred] = -np.inf
         for node, row in zip(nodes, logits, strict=True):
-            depth = 0 if node == ROOT else planting.growth.depth(node)
-            planting.growth.add(node, self._candidates(planting, row, planting.position + depth), DRAFT_SOURCE_MODEL)
+            depth = 0 if node == ROOT else request.growth.depth(node)
+            request.growth.add(node, self._candidates(request, row, request.position + depth), DRAFT_SOURCE_MODEL)
 
-    def _candidates(self, planting: Planting, logits: NDArray[np.float32], position: int) -> list[Candidate]:
+    def _candidates(self, request: DraftRequest, logits: NDArray[np.float32], position: int) -> list[Candidate]:
         """Best first. With noise, a token's chance is its share of the perturbed scores: the target draws with the
         same noise, and differs only as far as its own log-probabilities do."""
-        best = perturbed(logits, planting.sampling, planting.noise, position, max(planting.growth.width, _COMPARED))
+        best = perturbed(logits, request.sampling, request.noise, position, max(request.growth.width, _COMPARED))
         chances = best.probabilities
-        if planting.sampling.temperature > 0:
+        if request.sampling.temperature > 0:
             chances = np.exp(best.scores - best.scores[0])
             chances /= chances.sum()
         pairs = zip(best.ids.tolist(), chances.tolist(), strict=True)
-        return [(token, max(chance, 1e-6)) for token, chance in pairs][: planting.growth.width]
+        return [(token, max(chance, 1e-6)) for token, chance in pairs][: request.growth.width]
 
     def _pass(self, spans: Sequence[Span], should_stop: ShouldStop) -> Rows:
         rows, table = self.transformer.run(spans, should_stop)

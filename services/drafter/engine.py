@@ -6,7 +6,7 @@ import logging
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from drafter.draft_model import DraftModel, ModelState, Planting
+from drafter.draft_model import DraftModel, DraftRequest, ModelState
 from drafter.growth import Growth
 from drafter.lookup import NgramIndex
 from hetspec.model.kv import CacheFullError
@@ -69,9 +69,9 @@ class DrafterEngine:
 
     def run(self, items: Sequence[DraftItem], should_stop: ShouldStop) -> PassResult[Draft]:
         """A draft an item, or UnitError for one that breaks the contract. Raises Stopped between steps."""
-        beds = self._enter_all(items)
-        trace = self._grow([bed for bed in beds if isinstance(bed, _Bed)], should_stop)
-        return PassResult(tuple(bed.finish() if isinstance(bed, _Bed) else bed for bed in beds), trace)
+        pending = self._enter_all(items)
+        trace = self._grow([one for one in pending if isinstance(one, _Pending)], should_stop)
+        return PassResult(tuple(one.finish() if isinstance(one, _Pending) else one for one in pending), trace)
 
     def release(self, sessions: Sequence[str]) -> None:
         self.sessions.release(sessions)
@@ -79,8 +79,8 @@ class DrafterEngine:
     def _new_state(self) -> DraftState:
         return DraftState(NgramIndex(), self._model.new_state() if self._model else None)
 
-    def _enter_all(self, items: Sequence[DraftItem]) -> list[_Bed | UnitError]:
-        entered: list[_Bed | UnitError] = []
+    def _enter_all(self, items: Sequence[DraftItem]) -> list[_Pending | UnitError]:
+        entered: list[_Pending | UnitError] = []
         names: set[str] = set()
         for item in items:
             try:
@@ -92,7 +92,7 @@ class DrafterEngine:
                 entered.append(error)
         return entered
 
-    def _enter(self, item: DraftItem) -> _Bed:
+    def _enter(self, item: DraftItem) -> _Pending:
         """The item's session, moved on to the item's tokens; a tree begins with what prompt lookup finds."""
         self._check(item)
         try:
@@ -101,10 +101,10 @@ class DrafterEngine:
             raise UnitError(ErrorCode.EXHAUSTED, str(error)) from error
         session.history.extend(item.update.append)
         session.state.append(item.update.append)
-        bed = _Bed(item, session, Growth(item.policy))
-        if not bed.is_chain:
-            bed.look_up()
-        return bed
+        one = _Pending(item, session, Growth(item.policy))
+        if not one.is_chain:
+            one.look_up()
+        return one
 
     def _check(self, item: DraftItem) -> None:
         policy = item.policy
@@ -119,16 +119,16 @@ class DrafterEngine:
             if not 0 <= token < self._vocab_size:
                 raise UnitError(ErrorCode.INVALID, f"append[{i}] = {token}, must be in [0, {self._vocab_size})")
 
-    def _grow(self, beds: Sequence[_Bed], should_stop: ShouldStop) -> WorkTrace:
+    def _grow(self, pending: Sequence[_Pending], should_stop: ShouldStop) -> WorkTrace:
         """With the draft model, where a session asks for it and there is room for it; else lookup has to do."""
         model = self._model
         if model is None:
             return WorkTrace()
-        plantings = [p for bed in beds if (p := bed.planting(model.transformer.max_context)) is not None]
-        if not plantings:
+        requests = [p for one in pending if (p := one.model_request(model.transformer.max_context)) is not None]
+        if not requests:
             return WorkTrace()
         try:
-            model.grow(plantings, should_stop)
+            model.grow(requests, should_stop)
             self._lacks_room = False
         except PassStopped as stop:
             raise Stopped from stop
@@ -140,7 +140,7 @@ class DrafterEngine:
 
 
 @dataclass(frozen=True, slots=True)
-class _Bed:
+class _Pending:
     """An item being answered."""
 
     item: DraftItem
@@ -158,14 +158,14 @@ class _Bed:
             for tokens, confidence in self.session.state.index.continuations(policy.width, policy.max_depth):
                 self.growth.add_run(tokens, confidence, DRAFT_SOURCE_LOOKUP)
 
-    def planting(self, max_context: int) -> Planting | None:
+    def model_request(self, max_context: int) -> DraftRequest | None:
         item, state, history = self.item, self.session.state.model, self.session.history
         position = len(history)
         wanted = DRAFT_SOURCE_MODEL in item.policy.sources and position + item.policy.max_depth <= max_context
         if state is None or not wanted or not position:
             return None
         state.rewind(*history[-1:])
-        return Planting(state, self.growth, item.sampling, item.noise, position)
+        return DraftRequest(state, self.growth, item.sampling, item.noise, position)
 
     def finish(self) -> Draft:
         if self.is_chain and not self.growth:

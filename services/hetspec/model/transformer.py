@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from hetspec.decoding.tree import TokenTree
+from hetspec.decoding.tree import ROOT, TokenTree
 from hetspec.model import forward
 from hetspec.model.kv import KVCache, PagePool
 from hetspec.model.plan import Plan
@@ -62,8 +62,10 @@ class RowTable:
             start = span.cache.length
             prefix = start + len(span.append)
             rows.extend((position, position, position + 1, 0, 0, first_page) for position in range(start, prefix))
-            for node in range(span.held, len(span.tree)):
-                slots = [prefix + ancestor for ancestor in span.tree.path(node)]
+            paths: list[list[int]] = []  # of each node: the slots from the first level down to its own
+            for node, parent in enumerate(span.tree.parents):
+                paths.append([*(paths[parent] if parent != ROOT else ()), prefix + node])
+            for node, slots in enumerate(paths[span.held :], start=span.held):
                 position = prefix + len(slots) - 1
                 rows.append((position, prefix + node, prefix, len(path), len(slots), first_page))
                 path.extend(slots)
