@@ -67,7 +67,10 @@ class Stack:
     def up(self, **replicas: int) -> None:
         """Returns when the units are healthy and the orchestrator has been started."""
         scales = [argument for name, count in replicas.items() for argument in ("--scale", f"{name}={count}")]
-        self.compose("up", "-d", "--no-recreate", *scales, timeout_s=_UP_S)
+        try:
+            self.compose("up", "-d", "--no-recreate", *scales, timeout_s=_UP_S)
+        except CommandFailed as failed:
+            raise CommandFailed(f"{failed}\n{self.compose('logs', '--no-color', '--tail', '10')}") from None
 
     def down(self) -> None:
         """Of this run or of one that was cut off."""
