@@ -14,6 +14,9 @@ TORCH_INDEX ?= https://download.pytorch.org/whl/cpu
 TORCH_VERSION := 2.13.0
 PLATFORM := $(shell uname -sm)
 
+# Test processes at once; files are dealt out whole.
+WORKERS ?= 2
+
 # Stamps live in the virtual environment: a new environment is a new start.
 RUNTIME := $(VENV)/.hetspec-runtime
 BUILD := $(VENV)/.hetspec-build
@@ -91,7 +94,7 @@ logs:
 	@if [ -x $(RUN) ]; then $(RUN) -m deploy.local logs; fi
 
 test: setup $(DEV)
-	$(RUN) -m pytest $(PYTEST)
+	$(RUN) -m pytest -n $(WORKERS) --dist loadfile $(PYTEST)
 
 soak: setup $(DEV)
 	$(RUN) -m pytest -m soak --timeout 0 $(PYTEST)

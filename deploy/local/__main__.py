@@ -31,6 +31,7 @@ def main(arguments: list[str]) -> int:
 
 def up(launcher: Launcher) -> int:
     services = settings.services(os.environ)
+    settings.check(os.environ)
     launcher.up(services)
     address = services[-1].address
     print(f"\nhetspec listens on http://{address}\n\n{example.command(address)}\n", flush=True)

@@ -2,11 +2,22 @@
 
 from __future__ import annotations
 
+import difflib
 import hashlib
 import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+
+from pydantic import ValidationError
+from pydantic_settings import BaseSettings
+
+from drafter.config import DrafterSettings
+from hetspec.rpc.settings import settings_error
+from orchestrator.config import OrchestratorSettings
+from sampler.config import SamplerSettings
+from verifier.config import VerifierSettings
+from weight_store.config import WeightStoreSettings
 
 PREFIX = "HETSPEC_"
 LOOPBACK = ("127.0.0.1", "localhost")
@@ -34,7 +45,35 @@ class Service:
         return hashlib.sha256(json.dumps([code, self.host, self.port, dict(self.env)]).encode()).hexdigest()
 
 
+SETTINGS: dict[str, type[BaseSettings]] = {
+    "weight_store": WeightStoreSettings,
+    "verifier": VerifierSettings,
+    "drafter": DrafterSettings,
+    "sampler": SamplerSettings,
+    "orchestrator": OrchestratorSettings,
+}
 UNITS = {"weight_store": 7001, "verifier": 7002, "drafter": 7003, "sampler": 7004}
+
+
+def check(environ: Mapping[str, str]) -> None:
+    """Raises LaunchError for a HETSPEC_ variable that no service reads, or that one would refuse.
+
+    Before anything is stopped or started: a slip must not take down what runs.
+    """
+    named = {name for name in environ if name.startswith(PREFIX)}
+    known = {PREFIX + field.upper() for kind in SETTINGS.values() for field in kind.model_fields}
+    for name in sorted(named - known):
+        close = difflib.get_close_matches(name, known, 1)
+        raise LaunchError(f"{name}: no such setting" + (f"; {close[0]}?" if close else ""))
+    for service, kind in SETTINGS.items():
+        variables = {field: PREFIX + field.upper() for field in kind.model_fields}
+        try:
+            kind.model_validate({field: environ[name] for field, name in variables.items() if name in named})
+        except ValidationError as error:
+            raise LaunchError(settings_error(service, error)) from None
+    for name in ("HETSPEC_TARGET", "HETSPEC_DRAFT"):
+        if name in named and not Path(environ[name]).expanduser().exists():
+            raise LaunchError(f"{name} = {environ[name]!r}: there is no such file or folder")
 
 
 def services(environ: Mapping[str, str]) -> list[Service]:

@@ -26,6 +26,7 @@ class OrchestratorSettings(BaseSettings):
     mode: Literal["plain", "chain", "tree"] = "tree"  # of requests that name none
     max_running: Annotated[int, Field(ge=1)] = 64  # requests in the engine at once
     max_queued: Annotated[int, Field(ge=0)] = 256  # requests that wait for one of them to end; more are refused
+    max_body_bytes: Annotated[int, Field(ge=1024)] = 1 << 20  # of a request
     request_timeout_s: Annotated[float, Field(gt=0)] = 600.0
     drain_s: Annotated[float, Field(ge=0)] = 10.0  # for running requests, when told to stop
     log_level: Literal["DEBUG", "INFO", "WARNING", "ERROR"] = "INFO"

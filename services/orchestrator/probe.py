@@ -7,7 +7,7 @@ import os
 import sys
 from contextlib import closing
 
-_TIMEOUT_S = 4.0
+_TIMEOUT_S = 10.0
 
 
 def main() -> int:

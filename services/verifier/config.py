@@ -20,7 +20,7 @@ class VerifierSettings(BaseSettings):
     threads: Annotated[int, Field(ge=1)] = Field(default_factory=default_threads)
     weights_timeout_s: Annotated[float, Field(gt=0)] = 120.0  # for the weight store to answer, and to make the pack
     # Bytes ("200000000"), or a share of all layers ("25%"); 0: every layer stays in memory.
-    dram_budget: Annotated[str, StringConstraints(pattern=r"^[0-9]+%?$")] = "0"
+    dram_budget: Annotated[str, StringConstraints(pattern=r"^(0|[1-9][0-9]*|([1-9][0-9]?|100)%)$")] = "0"
     direct_io: bool = False  # streamed layers bypass the page cache
     max_context: Annotated[int, Field(ge=16)] = 8192
     max_rows: Annotated[int, Field(ge=64, le=4096)] = 512  # of one pass
@@ -29,6 +29,5 @@ class VerifierSettings(BaseSettings):
     def budget_bytes(self, layers_bytes: int) -> int:
         """0: no budget."""
         if self.dram_budget.endswith("%"):
-            share = int(self.dram_budget[:-1])
-            return layers_bytes * share // 100 if share else 0
+            return layers_bytes * int(self.dram_budget[:-1]) // 100
         return int(self.dram_budget)

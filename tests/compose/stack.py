@@ -74,8 +74,6 @@ class Stack:
 
     def down(self) -> None:
         """Of this run or of one that was cut off."""
-        for container in run("docker", "ps", "-q", "--filter", LABEL, "--filter", "status=paused").split():
-            run("docker", "unpause", container)
         self.compose("down", "--volumes", "--remove-orphans", "--timeout", "5")
 
     def leftovers(self) -> list[str]:

@@ -144,23 +144,28 @@ async def test_a_verifier_killed_and_the_other_frozen_under_8_streams_change_no_
 ) -> None:
     """All sessions move to the second verifier, and from there to the first, started again."""
     expected = await texts(client, ("plain",), 256)
-    began = time.monotonic()
     killed, frozen = stack.containers("verifier")
-    begun = [asyncio.Event() for _ in range(STREAMS)]
-    streams = [
-        asyncio.create_task(streamed(client, body(number, MODES[number % 3], 256), begun[number]))
-        for number in range(STREAMS)
-    ]
-    await asyncio.gather(*(event.wait() for event in begun))
-    for verb, container in (("kill", killed), ("pause", frozen)):
-        await asyncio.to_thread(run, "docker", verb, container)
-        print(f"streams that went on after the {verb}: {sum(not stream.done() for stream in streams)}")
-        assert not all(stream.done() for stream in streams)
-    await asyncio.to_thread(run, "docker", "start", killed)
-    assert await asyncio.gather(*streams) == expected
-    print(f"8 streams of 256 tokens despite both: {time.monotonic() - began:.1f} s")
-    await asyncio.to_thread(run, "docker", "unpause", frozen)
+    began = [asyncio.Event() for _ in range(STREAMS)]
+    started = time.monotonic()
+    async with asyncio.TaskGroup() as group:
+        streams = [
+            group.create_task(streamed(client, body(number, MODES[number % 3], 256), began[number]))
+            for number in range(STREAMS)
+        ]
+        await asyncio.gather(*(event.wait() for event in began))
+        for signal, container in (("KILL", killed), ("STOP", frozen)):
+            await signalled(signal, container)
+            print(f"streams that went on after SIG{signal}: {sum(not stream.done() for stream in streams)}")
+            assert not all(stream.done() for stream in streams)
+        await asyncio.to_thread(run, "docker", "start", killed)
+    print(f"8 streams of 256 tokens despite both: {time.monotonic() - started:.1f} s")
+    assert [stream.result() for stream in streams] == expected
+    await signalled("CONT", frozen)
     await until_found(client, REPLICAS)
+
+
+async def signalled(signal: str, container: str) -> None:
+    await asyncio.to_thread(run, "docker", "kill", "--signal", signal, container)
 
 
 async def test_units_and_store_end_by_themselves_when_told_to(stack: Stack) -> None:

@@ -211,7 +211,7 @@ REFUSED = [
     ),
     ({"prompt": "x"}, "prompt"),
     ({"unheard_of": 1}, "unheard_of"),
-    ({"messages": [{"role": "user", "content": "\ud800"}]}, "messages"),
+    ({"messages": [{"role": "user", "content": "\ud800"}]}, "messages[0].content"),
 ]
 
 
@@ -437,3 +437,45 @@ def test_no_body_breaks_the_server_and_every_refusal_names_a_field_of_it(fields)
         error = refused.errors()[0]
         named = error["ctx"]["field"] if error["type"] == "fields_disagree" else error["loc"][0]
         assert named in body
+
+
+async def test_a_body_too_long_is_refused_whether_its_length_is_declared_or_not(connect):
+    async def in_parts():
+        for _ in range(9):
+            yield b" " * 1000
+
+    async with connect(FakeEngine(says("x")), max_body_bytes=8000) as client:
+        declared = await client.post(CHAT, content=b" " * 9000, headers={"content-type": "application/json"})
+        streamed = await client.post(CHAT, content=in_parts(), headers={"content-type": "application/json"})
+    for answer in (declared, streamed):
+        assert (answer.status_code, answer.json()["error"]["code"]) == (413, "body_too_large")
+
+
+async def test_a_text_that_cannot_fit_is_refused_before_it_is_tokenized(connect):
+    async with connect(FakeEngine(says("x")), max_body_bytes=1 << 26) as client:
+        answer = await client.post(COMPLETIONS, json={"prompt": "ab " * 4_000_000})
+    error = answer.json()["error"]
+    assert (answer.status_code, error["param"], error["code"]) == (400, "prompt", "context_length_exceeded")
+    assert "characters" in error["message"]
+
+
+@pytest.mark.parametrize("content", [b'{"messages": "\xff"}', b"[" * 100_000, b'{"seed": ' + b"9" * 5000 + b"}"])
+async def test_a_body_that_no_reader_takes_is_invalid_json(connect, content):
+    async with connect(FakeEngine(says("x"))) as client:
+        answer = await client.post(CHAT, content=content, headers={"content-type": "application/json"})
+    assert (answer.status_code, answer.json()["error"]["code"]) == (400, "invalid_json")
+
+
+async def test_a_model_can_be_asked_for_by_name(connect):
+    async with connect(FakeEngine(says("x"))) as client:
+        listed = (await client.get("/v1/models")).json()["data"][0]
+        assert (await client.get(f"/v1/models/{listed['id']}")).json() == listed
+        unknown = await client.get("/v1/models/another")
+    assert (unknown.status_code, unknown.json()["error"]["code"]) == (404, "model_not_found")
+
+
+async def test_a_drawn_seed_survives_a_reader_of_doubles(connect):
+    async with connect(FakeEngine(says("x"))) as client:
+        answers = [(await client.post(CHAT, json=HELLO)).json() for _ in range(8)]
+    seeds = [answer["hetspec"]["seed"] for answer in answers]
+    assert all(int(float(seed)) == seed for seed in seeds)

@@ -10,7 +10,7 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 from hetspec.rpc.channel import channel_options
 
-_TIMEOUT_S = 4.0
+_TIMEOUT_S = 10.0
 
 
 def main() -> int:

@@ -16,7 +16,12 @@ def read_settings(service: str, kind: type[Settings]) -> Settings:
     try:
         return kind()
     except ValidationError as error:
-        first = error.errors()[0]
-        name = "HETSPEC_" + str(first["loc"][0]).upper() if first["loc"] else "settings"
-        print(f"{service}: {name} = {first['input']!r}: {first['msg']}", file=sys.stderr)
+        print(settings_error(service, error), file=sys.stderr)
         raise SystemExit(2) from None
+
+
+def settings_error(service: str, error: ValidationError) -> str:
+    """The one line that names the variable."""
+    first = error.errors()[0]
+    name = "HETSPEC_" + str(first["loc"][0]).upper() if first["loc"] else "settings"
+    return f"{service}: {name} = {first['input']!r}: {first['msg']}"

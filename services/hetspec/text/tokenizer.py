@@ -15,22 +15,28 @@ from hetspec.text.vocabulary import Vocabulary
 class TextModel:
     """A checkpoint's text side. Holds no state of a request; safe to share between threads."""
 
-    __slots__ = ("_template", "_tokenizer", "spec", "vocabulary")
+    __slots__ = ("_template", "_tokenizer", "longest_token_chars", "spec", "vocabulary")
 
     def __init__(self, spec: TextSpec) -> None:
         """Raises ValueError that names the part of the spec which is broken."""
         self.spec = spec
         self.vocabulary = Vocabulary(spec.tokenizer_json)
+        self.longest_token_chars = max(map(len, self.vocabulary.tokens.values()))  # byte-level ones: at least
         self._tokenizer = _load_tokenizer(spec.tokenizer_json)
         self._template = ChatTemplate(spec.chat_template, spec.special_tokens) if spec.chat_template else None
 
     def encode_prompt(self, text: str) -> list[int]:
         """Special tokens in `text` count as such. BOS goes in front where the model wants it and the text has none."""
         text.encode()  # a lone surrogate is refused here, with a ValueError
-        ids: list[int] = self._tokenizer.encode(text, add_special_tokens=False).ids
+        ids: list[int] = self._encode(text)
         bos = self.spec.bos_id
         if self.spec.add_bos and bos is not None and ids[:1] != [bos]:
             ids.insert(0, bos)
+        return ids
+
+    def _encode(self, text: str) -> list[int]:
+        # As a batch of one: only batches let other threads run meanwhile.
+        ids: list[int] = self._tokenizer.encode_batch([text], add_special_tokens=False)[0].ids
         return ids
 
     def encode_chat(self, messages: Sequence[Message]) -> list[int]:

@@ -10,6 +10,7 @@ from fastapi import FastAPI
 
 from orchestrator.api import errors
 from orchestrator.api.admission import Admission
+from orchestrator.api.body_limit import BodyLimit
 from orchestrator.api.metrics import Metrics
 from orchestrator.api.prepare import Defaults
 from orchestrator.api.routes import Context, generation_routes, status_routes
@@ -33,6 +34,7 @@ def create_app(engine: Engine, settings: OrchestratorSettings, admission: Admiss
             await engine.close()
 
     app = FastAPI(title="hetspec", lifespan=lifespan, docs_url=None, redoc_url=None)
+    app.add_middleware(BodyLimit, max_bytes=settings.max_body_bytes)
     errors.install(app, on_refusal=lambda error: metrics.refused(error.status, error.code))
     app.include_router(generation_routes(context))
     app.include_router(status_routes(context))

@@ -107,6 +107,10 @@ def _http_error(request: Request, error: HTTPException) -> ApiError:
             return ApiError(404, f"there is no {where}", code="not_found")
         case 405:
             return ApiError(405, f"{where} is not allowed", code="method_not_allowed", headers=headers)
+        case 413:
+            return ApiError(413, str(error.detail), code="body_too_large")
+        case 400:  # what the framework makes of a body that it cannot read
+            return ApiError(400, "the body is not valid JSON", code="invalid_json")
         case status:
             return ApiError(status, str(error.detail) or HTTPStatus(status).phrase, headers=headers)
 

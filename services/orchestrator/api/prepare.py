@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import secrets
 import uuid
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from hetspec.decoding.sampling import NoiseKey, Sampling
@@ -15,7 +16,9 @@ from orchestrator.engine.engine import Engine, EngineDescription
 from orchestrator.engine.errors import UnitsUnavailable
 from orchestrator.engine.request import GenerationRequest, Mode
 
+DEFAULT_NODES, DEFAULT_DEPTH = 32, 5
 DEFAULT_COMPLETION_TOKENS = 16  # OpenAI's
+SEED_BITS = 53  # of a seed that is drawn: every JSON reader gives it back whole
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,8 +35,11 @@ class _Prompt:
 
 async def prepare_chat(body: ChatBody, engine: Engine, defaults: Defaults) -> GenerationRequest:
     check_units(engine)
-    _check_model(body.model, engine.description)
+    check_model(body.model, engine.description)
     messages = [{"role": message.role, "content": message.text} for message in body.messages]
+    _check_length("messages", (message["content"] for message in messages), engine)
+    for index, message in enumerate(messages):
+        _check_characters(f"messages[{index}].content", message["content"])
     try:
         ids = await asyncio.to_thread(engine.text.encode_chat, messages)
     except ValueError as error:  # the template's own refusal, of the order of roles for one
@@ -48,7 +54,10 @@ async def prepare_chat(body: ChatBody, engine: Engine, defaults: Defaults) -> Ge
 
 async def prepare_completion(body: CompletionBody, engine: Engine, defaults: Defaults) -> GenerationRequest:
     check_units(engine)
-    _check_model(body.model, engine.description)
+    check_model(body.model, engine.description)
+    if isinstance(body.prompt, str):
+        _check_length("prompt", [body.prompt], engine)
+        _check_characters("prompt", body.prompt)
     prompt = _Prompt("prompt", await _completion_ids(body.prompt, engine.text, engine.description.vocab_size))
     max_context = engine.description.max_context
     max_tokens = _max_tokens(prompt, body.max_tokens, "max_tokens", max_context, default=DEFAULT_COMPLETION_TOKENS)
@@ -64,8 +73,25 @@ def missing_units(engine: Engine) -> list[str]:
     return [unit for unit, ready in engine.ready().items() if not ready]
 
 
-def _check_model(name: str, description: EngineDescription) -> None:
-    if name not in ("default", description.model):
+def _check_length(field: str, texts: Iterable[str], engine: Engine) -> None:
+    """Refuses what cannot fit, however well it packs, before it is cut into tokens, which takes its time."""
+    characters = sum(len(text) for text in texts)
+    max_context = engine.description.max_context
+    if characters > max_context * engine.text.longest_token_chars:
+        message = f"{field}: {characters} characters do not fit the context of {max_context} tokens"
+        raise invalid(field, message, "context_length_exceeded")
+
+
+def _check_characters(field: str, text: str) -> None:
+    try:
+        text.encode()
+    except UnicodeEncodeError as error:
+        message = f"{field}: character {error.start} is half of a surrogate pair, which is no character"
+        raise invalid(field, message) from error
+
+
+def check_model(name: str | None, description: EngineDescription) -> None:
+    if name not in (None, "default", description.model):
         message = f"model {name!r} is not served here: this server serves {description.model!r}"
         raise ApiError(404, message, param="model", code="model_not_found")
 
@@ -106,11 +132,11 @@ def _request(
         request_id=uuid.uuid4().hex,
         prompt_ids=prompt.ids,
         sampling=_sampling(body),
-        noise=NoiseKey(secrets.randbits(63) if body.seed is None else body.seed),
+        noise=NoiseKey(secrets.randbits(SEED_BITS) if body.seed is None else body.seed),
         max_tokens=max_tokens,
         mode=Mode(options.mode) if options.mode else defaults.mode,
-        max_nodes=options.max_nodes,
-        max_depth=options.max_depth,
+        max_nodes=options.max_nodes or DEFAULT_NODES,
+        max_depth=options.max_depth or DEFAULT_DEPTH,
         stop=tuple(body.stop or ()),
         top_logprobs=top_logprobs,
         deadline=asyncio.get_running_loop().time() + defaults.timeout_s,

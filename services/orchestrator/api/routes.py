@@ -12,7 +12,7 @@ from prometheus_client import CONTENT_TYPE_LATEST
 from orchestrator.api.admission import Admission
 from orchestrator.api.answers import Answer, Head, chat_answer, completion_answer, system_fingerprint
 from orchestrator.api.metrics import Metrics
-from orchestrator.api.prepare import Defaults, check_units, missing_units, prepare_chat, prepare_completion
+from orchestrator.api.prepare import Defaults, check_model, check_units, missing_units, prepare_chat, prepare_completion
 from orchestrator.api.schemas import ChatBody, CompletionBody, GenerationBody
 from orchestrator.api.serving import Serving, Work
 from orchestrator.engine.engine import Engine
@@ -74,6 +74,12 @@ def status_routes(context: Context) -> APIRouter:
     async def models() -> dict[str, Any]:
         check_units(engine)
         return {"object": "list", "data": [_model(context)]}
+
+    @router.get("/v1/models/{name:path}")
+    async def model(name: str) -> dict[str, Any]:
+        check_units(engine)
+        check_model(name, engine.description)
+        return _model(context)
 
     @router.get("/healthz")
     async def healthz() -> dict[str, str]:

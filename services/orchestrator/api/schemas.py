@@ -105,14 +105,14 @@ class HetspecOptions(Strict):
     """The extension field: how the answer is computed. It never changes which tokens come out."""
 
     mode: Literal["plain", "chain", "tree"] | None = None
-    max_nodes: Annotated[int, Field(ge=1, le=MAX_NODES)] = 32
-    max_depth: Annotated[int, Field(ge=1, le=MAX_DEPTH)] = 5
+    max_nodes: Annotated[int, Field(ge=1, le=MAX_NODES)] | None = None
+    max_depth: Annotated[int, Field(ge=1, le=MAX_DEPTH)] | None = None
 
 
 class GenerationBody(Strict):
     """The fields both endpoints share."""
 
-    model: str = "default"
+    model: str | None = None
     max_tokens: Annotated[int, Field(ge=1)] | None = None
     temperature: Annotated[float, Field(ge=0, le=2)] | None = None
     top_p: Annotated[float, Field(gt=0, le=1)] | None = None

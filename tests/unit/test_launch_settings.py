@@ -1,0 +1,37 @@
+"""Settings are refused before anything that runs is touched."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from deploy.local.settings import SETTINGS, LaunchError, check
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "says"),
+    [
+        ("HETSPEC_PRECISON", "float32", "no such setting; HETSPEC_PRECISION?"),
+        ("HETSPEC_PRECISION", "int4", "verifier: HETSPEC_PRECISION = 'int4'"),
+        ("HETSPEC_DRAM_BUDGET", "150%", "verifier: HETSPEC_DRAM_BUDGET = '150%'"),
+        ("HETSPEC_DRAM_BUDGET", "0%", "verifier: HETSPEC_DRAM_BUDGET = '0%'"),
+        ("HETSPEC_THREADS", "0", "HETSPEC_THREADS = '0'"),
+        ("HETSPEC_MODE", "Tree", "orchestrator: HETSPEC_MODE = 'Tree'"),
+        ("HETSPEC_TARGET", "/nope", "HETSPEC_TARGET = '/nope'"),
+    ],
+)
+def test_a_bad_setting_is_one_line_that_names_it(name: str, value: str, says: str) -> None:
+    with pytest.raises(LaunchError) as refused:
+        check({name: value, "PATH": "/bin"})
+    assert says in str(refused.value)
+    assert "\n" not in str(refused.value)
+
+
+def test_settings_that_services_take_pass(tmp_path: Path) -> None:
+    check({"HETSPEC_DRAM_BUDGET": "25%", "HETSPEC_THREADS": "2", "HETSPEC_TARGET": str(tmp_path), "HOME": "/"})
+
+
+@pytest.mark.parametrize("service", SETTINGS)
+def test_every_service_of_the_launcher_has_its_own_settings(service: str) -> None:
+    assert SETTINGS[service].__module__ == f"{service}.config"
