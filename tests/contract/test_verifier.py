@@ -14,6 +14,7 @@ import pytest
 import torch
 import transformers
 from numpy.typing import NDArray
+from pydantic import ValidationError
 
 from hetspec.decoding.tree import ROOT, TokenTree
 from hetspec.model.kv import PAGE
@@ -206,11 +207,15 @@ def test_weights_that_are_no_longer_valid_fail_the_task() -> None:
         run(engine, VerifyItem(update("s", [], [1])))
 
 
-@pytest.mark.parametrize(
-    ("budget", "bytes_"), [("0", 0), ("700", 700), ("0%", 0), ("25%", 250), ("100%", 1000), ("250%", 2500)]
-)
+@pytest.mark.parametrize(("budget", "bytes_"), [("0", 0), ("700", 700), ("1%", 10), ("25%", 250), ("100%", 1000)])
 def test_a_budget_is_bytes_or_a_share(budget: str, bytes_: int) -> None:
     assert VerifierSettings(dram_budget=budget).budget_bytes(1000) == bytes_
+
+
+@pytest.mark.parametrize("budget", ["0%", "101%", "250%", "007", "-1", "lots", ""])
+def test_a_budget_that_makes_no_sense_is_refused(budget: str) -> None:
+    with pytest.raises(ValidationError, match="dram_budget"):
+        VerifierSettings(dram_budget=budget)
 
 
 Load = Callable[..., UnitService[VerifyItem, HiddenStates]]
