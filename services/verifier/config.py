@@ -2,23 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated
 
 from pydantic import Field, StringConstraints
-from pydantic_settings import BaseSettings, SettingsConfigDict
 
-from hetspec.threads import default_threads
+from hetspec.rpc.settings import UnitSettings
 
 
-class VerifierSettings(BaseSettings):
-    model_config = SettingsConfigDict(env_prefix="HETSPEC_", frozen=True)
-
-    host: str = "127.0.0.1"
+class VerifierSettings(UnitSettings):
     port: Annotated[int, Field(ge=0, le=65535)] = 7002
-    weight_store: Annotated[str, StringConstraints(pattern=r"^[^:\s]+:[0-9]{1,5}$")] = "127.0.0.1:7001"
-    precision: Literal["int8", "float32"] = "int8"
-    threads: Annotated[int, Field(ge=1)] = Field(default_factory=default_threads)
-    weights_timeout_s: Annotated[float, Field(gt=0)] = 120.0  # for the weight store to answer, and to make the pack
     # Bytes ("200000000"), or a share of all layers ("25%"); 0: every layer stays in memory.
     dram_budget: Annotated[str, StringConstraints(pattern=r"^(0|[1-9][0-9]*|([1-9][0-9]?|100)%)$")] = "0"
     direct_io: bool = False  # streamed layers bypass the page cache
