@@ -29,4 +29,8 @@ def load(settings: SamplerSettings) -> LoadedUnit[WalkItem, Walk]:
             max_logprobs=MAX_LOGPROBS,
         )
 
-    return LoadedUnit(engine, describe, source.close)
+    def close() -> None:
+        head.close()
+        source.close()
+
+    return LoadedUnit(engine, describe, close)

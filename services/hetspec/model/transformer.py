@@ -128,16 +128,13 @@ class Transformer:
         def job(thread: int) -> None:
             native(entries, table.rows, table.path, table.pages, addresses, thread)
 
-        def run(first: int, last: int) -> None:
-            for layer in range(first, last, step):
-                if should_stop is not None and should_stop():
-                    raise PassStopped(layer)
-                entries[forward.FIRST], entries[forward.LAST] = layer, min(layer + step, last)
-                self.team.run(job)
-
         with closing(self.weights.stretches()) as stretches:
             for first, last in stretches:
-                run(first, last)
+                for layer in range(first, last, step):
+                    if should_stop is not None and should_stop():
+                        raise PassStopped(layer)
+                    entries[forward.FIRST], entries[forward.LAST] = layer, min(layer + step, last)
+                    self.team.run(job)
 
     def _check(self, spans: Sequence[Span]) -> None:
         rows = sum(span.rows for span in spans)
