@@ -4,23 +4,17 @@ from __future__ import annotations
 
 import sys
 
-from pydantic import ValidationError
-
 from hetspec.rpc.server import ServerSettings, run_server
+from hetspec.rpc.settings import read_settings
 from weight_store.config import WeightStoreSettings
 from weight_store.servicer import WeightStoreService
 from weight_store.store import Store
 
 
 def main() -> int:
+    settings = read_settings("weight_store", WeightStoreSettings)
     try:
-        settings = WeightStoreSettings()
         store = Store(settings.checkpoints(), settings.cache_dir.expanduser())
-    except ValidationError as error:
-        first = error.errors()[0]
-        name = "HETSPEC_" + str(first["loc"][0]).upper()
-        print(f"weight_store: {name} = {first['input']!r}: {first['msg']}", file=sys.stderr)
-        return 2
     except FileNotFoundError as error:
         print(f"weight_store: {error}", file=sys.stderr)
         return 2
