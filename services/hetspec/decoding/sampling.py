@@ -8,12 +8,19 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Sampling:
-    """temperature 0 is argmax; top_k 0, top_p 1 and min_p 0 are off."""
+    """temperature 0 is argmax; top_k 0, top_p 1, min_p 0, repetition_penalty 1 and the other penalties 0 are off.
+
+    bias: (token id, what is added to its logit), ascending ids.
+    """
 
     temperature: float = 0.0
     top_k: int = 0
     top_p: float = 1.0
     min_p: float = 0.0
+    repetition_penalty: float = 1.0
+    frequency_penalty: float = 0.0
+    presence_penalty: float = 0.0
+    bias: tuple[tuple[int, float], ...] = ()
 
     def __post_init__(self) -> None:
         if not (math.isfinite(self.temperature) and self.temperature >= 0):
@@ -24,6 +31,20 @@ class Sampling:
             raise ValueError(f"top_p = {self.top_p}, must be in (0, 1]")
         if not 0 <= self.min_p <= 1:
             raise ValueError(f"min_p = {self.min_p}, must be in [0, 1]")
+        if not (math.isfinite(self.repetition_penalty) and self.repetition_penalty > 0):
+            raise ValueError(f"repetition_penalty = {self.repetition_penalty}, must be > 0")
+        for name in ("frequency_penalty", "presence_penalty"):
+            if not math.isfinite(getattr(self, name)):
+                raise ValueError(f"{name} = {getattr(self, name)}, must be finite")
+        ids = [token for token, _ in self.bias]
+        if ids != sorted(set(ids)):
+            raise ValueError(f"bias: ids {ids} must ascend")
+        if not all(math.isfinite(bias) for _, bias in self.bias):
+            raise ValueError("bias: every value must be finite")
+
+    @property
+    def penalises(self) -> bool:
+        return self.repetition_penalty != 1 or self.frequency_penalty != 0 or self.presence_penalty != 0
 
 
 @dataclass(frozen=True, slots=True)
