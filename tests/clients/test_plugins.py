@@ -1,0 +1,70 @@
+"""Verbs that other packages bring."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.clients.command import failure_line, hetspec
+
+GOOD = """
+import typer
+from hetspec_client import InvalidInput
+
+app = typer.Typer()
+
+@app.command()
+def train(steps: int) -> None:
+    "Train a draft."
+    if steps == 0:
+        raise InvalidInput("steps: must not be 0")
+    print(f"trained {steps}")
+"""
+
+
+@pytest.fixture
+def plugins(tmp_path: Path) -> Path:
+    """A folder as pip leaves it: one plug-in works, one cannot be imported, one has the name of a verb of ours."""
+    info = tmp_path / "plug-1.0.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: plug\nVersion: 1.0\n")
+    (info / "entry_points.txt").write_text(
+        "[hetspec.commands]\ntrain = good:app\nbroken = broken:app\nmodels = good:app\n"
+    )
+    (tmp_path / "good.py").write_text(GOOD)
+    (tmp_path / "broken.py").write_text("raise RuntimeError('two\\nlines')")
+    return tmp_path
+
+
+def test_plugin_is_a_verb_with_its_own_options(plugins):
+    done = hetspec("train", "3", path=plugins)
+    assert (done.returncode, done.stdout, done.stderr) == (0, b"trained 3\n", b"")
+
+
+def test_plugins_failures_are_told_as_ours(plugins):
+    refused = hetspec("train", "0", path=plugins)
+    assert (refused.returncode, failure_line(refused)) == (2, "steps: must not be 0")
+    assert hetspec("train", "x", path=plugins).returncode == 2
+
+
+def test_help_lists_plugins_and_names_the_broken_one_in_one_line(plugins):
+    done = hetspec("--help", path=plugins)
+    assert done.returncode == 0
+    assert b"Train a draft." in done.stdout
+    assert failure_line(done) == "the plug-in 'broken' does not load: RuntimeError: two lines"
+
+
+def test_broken_plugin_costs_other_verbs_nothing(plugins):
+    done = hetspec("generate", "--help", path=plugins)
+    assert (done.returncode, done.stderr) == (0, b"")
+
+
+def test_broken_plugin_fails_in_one_line_when_called(plugins):
+    done = hetspec("broken", path=plugins)
+    assert (done.returncode, done.stdout) == (1, b"")
+    assert failure_line(done) == "the plug-in 'broken' does not load: RuntimeError: two lines"
+
+
+def test_our_verbs_go_before_plugins(plugins):
+    assert b"Train a draft." not in hetspec("models", "--help", path=plugins).stdout
