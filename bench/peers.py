@@ -56,7 +56,7 @@ class Row:
 def measure(prompts: dict[int, list[int]], report: Any = print) -> list[Row]:
     """prompts: token ids by length. Every repeat asks all contestants, one after the other."""
     names = ["transformers", *(["llama.cpp"] if importlib.util.find_spec("llama_cpp") else [])]
-    with running({"HETSPEC_THREADS": "2"}) as system, _peers(names) as peers:
+    with running({"HETSPEC_THREADS": "2", "HETSPEC_PREFIX_TOKENS": "0"}) as system, _peers(names) as peers:
         contestants = {"hetspec": lambda p, n: _ask(system, p, n)} | {
             name: peer.measure for name, peer in peers.items()
         }

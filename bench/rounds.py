@@ -13,7 +13,7 @@ REPEATS = 5
 def measure(prompt: str, report: Any = print) -> dict[str, float]:
     """Medians over requests of per-round means, in ms."""
     rounds: list[dict[str, float]] = []
-    with running({"HETSPEC_THREADS": "2"}) as system:
+    with running({"HETSPEC_THREADS": "2", "HETSPEC_PREFIX_TOKENS": "0"}) as system:
         for repeat in range(REPEATS + 1):
             answer = system.complete(prompt, 128, hetspec={"mode": "tree", "max_nodes": 32, "max_depth": 5})
             host_ms = {

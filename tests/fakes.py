@@ -12,6 +12,7 @@ from functools import partial
 from typing import Any
 
 import grpc.aio
+from prometheus_client import CollectorRegistry
 
 from hetspec.decoding.history import History
 from hetspec.decoding.tree import ROOT, TokenTree
@@ -25,6 +26,7 @@ from hetspec.rpc.messages import (
     HiddenRows,
     HiddenStates,
     PassResult,
+    Rows,
     SessionUpdate,
     TokenLogprobs,
     UnitError,
@@ -37,11 +39,12 @@ from hetspec.rpc.work import ShouldStop, Stopped, WorkQueue
 from hetspec.v1 import common_pb2, drafter_pb2, sampler_pb2, verifier_pb2, weight_store_pb2, weight_store_pb2_grpc
 from orchestrator.engine.engine import Engine
 from orchestrator.engine.settings import EngineSettings
-from orchestrator.units.settings import FleetSettings, LinkSettings, ReplicaSettings
+from orchestrator.units.settings import FleetSettings, LinkSettings, PrefixSettings, ReplicaSettings
 from tests import toy
 
 FINGERPRINT = "toy"
 MAX_CONTEXT = 512
+KV_TOKENS, PAGE_TOKENS = 4096, 8
 
 
 class Fault(Enum):
@@ -93,7 +96,7 @@ class Sessions:
     def apply(self, update: SessionUpdate) -> Held:
         held = self.held.get(update.session)
         if held is None or update.epoch > held.epoch:
-            held = self.held[update.session] = Held(update.epoch)
+            held = self.held[update.session] = Held(update.epoch, self._beginning(update))
         if update.epoch < held.epoch:
             raise UnitError(ErrorCode.INVALID, "epoch: stale")
         if not held.tree.is_path(update.commit):
@@ -106,6 +109,14 @@ class Sessions:
             raise UnitError(ErrorCode.SESSION_LOST, f"{len(history)} tokens committed, not {update.committed_len}")
         held.ids += update.append
         return held
+
+    def _beginning(self, update: SessionUpdate) -> list[int]:
+        if not update.fork_of:
+            return []
+        parent = self.held.get(update.fork_of)
+        if parent is None or len(parent.ids) < update.committed_len:
+            raise UnitError(ErrorCode.SESSION_LOST, f"fork_of: {update.fork_of} holds not so many tokens")
+        return parent.ids[: update.committed_len]
 
 
 class FakeEngine:
@@ -172,7 +183,8 @@ class FakeVerifier(FakeEngine):
         self.peak_context = max(self.peak_context, len(held.ids) + len(item.tree))
         if item.hidden is HiddenRows.NONE:
             return HiddenStates()
-        rows = [toy.hidden_row(held.ids).tobytes()]
+        first = len(held.ids) - (len(item.update.append) if item.hidden is HiddenRows.ALL else 1)
+        rows = [toy.hidden_row(held.ids[: end + 1]).tobytes() for end in range(first, len(held.ids))]
         for node in range(len(item.tree)):
             path = [item.tree.tokens[at] for at in item.tree.path(node)]
             rows.append(toy.hidden_row(held.ids + path).tobytes())
@@ -217,9 +229,16 @@ class PerfectDrafter(FakeDrafter):
     hits = 1.0
 
 
+def toy_logprobs(row: Rows, token: int) -> TokenLogprobs:
+    """Of a given token after a hidden row: a number that only these two have."""
+    return TokenLogprobs(-float(token) - float(row.sum()) % 1000)
+
+
 class FakeSampler(FakeEngine):
     def serve(self, item: WalkItem) -> Walk:
         rows = rows_from_bytes(item.hidden, toy.HIDDEN_SIZE)
+        if item.scored:
+            return Walk((), (), tuple(map(toy_logprobs, rows, item.scored)))
         tokens: list[int] = []
         accepted: list[int] = []
         node: int | None = ROOT
@@ -245,13 +264,13 @@ class FakeSampler(FakeEngine):
         )
 
 
-def _identity(unit: str, instance: int, digest: str) -> common_pb2.UnitIdentity:
+def _identity(unit: str, instance: str, digest: str) -> common_pb2.UnitIdentity:
     return common_pb2.UnitIdentity(
-        unit=unit, model="toy", fingerprint=FINGERPRINT, precision="int8", digest=digest, instance=str(instance)
+        unit=unit, model="toy", fingerprint=FINGERPRINT, precision="int8", digest=digest, instance=instance
     )
 
 
-def _describe(unit: str, instance: int, digest: str) -> Any:
+def _describe(unit: str, instance: str, digest: str) -> Any:
     identity = _identity(unit, instance, digest)
     match unit:
         case "verifier":
@@ -262,11 +281,19 @@ def _describe(unit: str, instance: int, digest: str) -> Any:
                 max_context=MAX_CONTEXT,
                 max_rows=64,
                 credits=FakeUnit.CREDITS,
+                kv_capacity_tokens=KV_TOKENS,
+                kv_page_tokens=PAGE_TOKENS,
             )
         case "drafter":
             sources = [drafter_pb2.DRAFT_SOURCE_LOOKUP]
             return drafter_pb2.DrafterDescription(
-                identity=identity, sources=sources, max_nodes=64, max_depth=16, max_context=MAX_CONTEXT
+                identity=identity,
+                sources=sources,
+                max_nodes=64,
+                max_depth=16,
+                max_context=MAX_CONTEXT,
+                kv_capacity_tokens=KV_TOKENS,
+                kv_page_tokens=PAGE_TOKENS,
             )
         case _:
             return sampler_pb2.SamplerDescription(
@@ -276,14 +303,14 @@ def _describe(unit: str, instance: int, digest: str) -> Any:
 
 class _Servicer:
     def __init__(self, contract: Contract[Any, Any], engine: FakeEngine, description: Any) -> None:
-        self._queue = WorkQueue(contract, engine, EngineThread(contract.unit), FakeUnit.CREDITS)
+        self.queue = WorkQueue(contract, engine, EngineThread(contract.unit), FakeUnit.CREDITS)
         self._description = description
 
     async def Describe(self, _request: Any, _context: Any) -> Any:
         return self._description
 
     async def Work(self, _requests: Any, context: Any) -> None:
-        await self._queue.serve(context)
+        await self.queue.serve(context)
 
 
 class FakeUnit:
@@ -307,6 +334,7 @@ class FakeUnit:
         self._chaos = chaos
         self._restarts = True
         self._server: grpc.aio.Server | None = None
+        self._servicer: _Servicer
         self._restarting: set[asyncio.Task[None]] = set()
 
     @property
@@ -318,6 +346,10 @@ class FakeUnit:
         return self.engines[-1]
 
     @property
+    def queue(self) -> WorkQueue[Any, Any]:
+        return self._servicer.queue
+
+    @property
     def held(self) -> set[str]:
         return {session for engine in self.engines for session in engine.sessions.held}
 
@@ -326,11 +358,16 @@ class FakeUnit:
         self.instance += 1
         engine = self._engine_type(self._chaos, partial(loop.call_soon_threadsafe, self._die_soon))
         self.engines.append(engine)
-        service = _Servicer(self.contract, engine, _describe(self.contract.unit, self.instance, self.digest))
+        description = _describe(self.contract.unit, f"{id(self)}/{self.instance}", self.digest)
+        self._servicer = service = _Servicer(self.contract, engine, description)
         self._server = grpc.aio.server(options=server_options(KeepAlive()))
         self.contract.add_servicer(service, self._server)
         self.port = self._server.add_insecure_port(self.address)
         await self._server.start()
+
+    async def drain(self) -> None:
+        """As when it is told to end; returns when it may."""
+        await self._servicer.queue.drain()
 
     async def kill(self) -> None:
         """Connections break, nothing is answered; the engine's thread is let go, for nobody to hear."""
@@ -378,12 +415,13 @@ class FakeWeightStore(weight_store_pb2_grpc.WeightStoreServicer):
             await self._server.stop(None)
 
 
-def fast_settings(wait_s: float = 10.0, task_timeout_s: float = 0.5, max_rebuilds: int = 3) -> EngineSettings:
+def fast_settings(
+    wait_s: float = 10.0, task_timeout_s: float = 0.5, max_rebuilds: int = 3, prefix_tokens: str = "0"
+) -> EngineSettings:
     link = LinkSettings(connect_timeout_s=1.0, task_timeout_s=task_timeout_s, slack_s=0.1)
-    replicas = ReplicaSettings(link, resolve_every_s=0.5, backoff_s=(0.01, 0.05), wait_s=wait_s)
-    return EngineSettings(
-        prompt_chunk_tokens=16, max_rebuilds=max_rebuilds, fleet=FleetSettings(replicas, replicas, replicas)
-    )
+    replicas = ReplicaSettings(link, resolve_every_s=0.5, backoff_s=(0.01, 0.05), doubt_s=(0.02, 0.1), wait_s=wait_s)
+    fleet = FleetSettings(replicas, replicas, replicas, PrefixSettings(prefix_tokens))
+    return EngineSettings(prompt_chunk_tokens=16, max_rebuilds=max_rebuilds, fleet=fleet)
 
 
 @dataclass(frozen=True)
@@ -409,6 +447,7 @@ class World:
         self.drafters = list(drafters) if drafters is not None else [FakeUnit(DRAFT, FakeDrafter)]
         self.samplers = list(samplers) if samplers is not None else [FakeUnit(WALK, FakeSampler)]
         self._settings = settings or fast_settings()
+        self.registry = CollectorRegistry()
         self.engine: Engine
 
     @property
@@ -423,7 +462,7 @@ class World:
             self.store.address,
             *(",".join(u.address for u in units) for units in (self.verifiers, self.drafters, self.samplers)),
         )
-        self.engine = Engine(addresses, self._settings)
+        self.engine = Engine(addresses, self._settings, self.registry)
         await self.engine.start()
         await self.until(lambda: all(self.engine.ready().values()) and self._all_found())
         return self

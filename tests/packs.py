@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hetspec.model.config import ModelConfig
+from hetspec.model.cut import NEVER, Cut
 from hetspec.model.pack import GROUP, PackLayout
 
 TINY = ModelConfig(
@@ -42,7 +43,7 @@ class MemoryPack:
     def map(self) -> NDArray[np.uint8] | None:
         return self.data if self._mapped else None
 
-    def read_into(self, offset: int, buffer: memoryview) -> None:
+    def read_into(self, offset: int, buffer: memoryview, cut: Cut = NEVER) -> None:
         buffer[:] = self.data[offset : offset + len(buffer)].data
 
 

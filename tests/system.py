@@ -6,22 +6,25 @@ import asyncio
 import contextlib
 import json
 import os
+import random
 import signal
 import socket
 import subprocess
 import sys
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack, aclosing, asynccontextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 import httpx
+from prometheus_client import CollectorRegistry
 
 from drafter import unit as drafter_unit
 from drafter.config import DrafterSettings
+from hetspec.decoding.constraint import Grammar
 from hetspec.decoding.sampling import NoiseKey, Sampling
-from hetspec.rpc.channel import open_channel
+from hetspec.rpc.channel import KeepAlive, open_channel
 from hetspec.rpc.contracts import DRAFT, VERIFY, WALK, Contract
 from hetspec.rpc.server import Server, ServerSettings, Service
 from hetspec.rpc.unit import UnitService
@@ -29,7 +32,7 @@ from hetspec.v1 import common_pb2
 from orchestrator.engine.engine import Engine
 from orchestrator.engine.request import GenerationRequest, Mode, Statistics
 from orchestrator.engine.settings import EngineSettings
-from orchestrator.units.settings import FleetSettings, LinkSettings, ReplicaSettings
+from orchestrator.units.settings import FleetSettings, LinkSettings, PrefixSettings, ReplicaSettings
 from sampler import unit as sampler_unit
 from sampler.config import SamplerSettings
 from verifier import unit as verifier_unit
@@ -53,6 +56,7 @@ class Ask:
     seed: int = 0
     max_nodes: int = 16
     max_depth: int = 5
+    grammar: Grammar | None = None
 
     def request(self, deadline: float | None = None) -> GenerationRequest:
         return GenerationRequest(
@@ -64,6 +68,7 @@ class Ask:
             Mode(self.mode),
             self.max_nodes,
             self.max_depth,
+            grammar=self.grammar,
             deadline=deadline,
         )
 
@@ -87,12 +92,14 @@ class Setup:
     threads: int = 1
     max_context: int = 1024
     kv_tokens: int = 32768
+    prefix_tokens: str = "0"  # a unit then holds what running sessions hold, and nothing else
 
     def environ(self) -> dict[str, str]:
         """For every service but its own address; each takes what it knows."""
         fields = {"target": self.target, "cache_dir": self.cache_dir, "precision": self.precision}
         fields |= {"dram_budget": self.dram_budget, "threads": self.threads, "max_context": self.max_context}
-        fields |= {"kv_tokens": self.kv_tokens} | ({"draft": self.draft} if self.draft else {})
+        fields |= {"kv_tokens": self.kv_tokens, "prefix_tokens": self.prefix_tokens}
+        fields |= {"draft": self.draft} if self.draft else {}
         return {f"HETSPEC_{name.upper()}": str(value) for name, value in fields.items()}
 
 
@@ -104,10 +111,14 @@ class Addresses:
     sampler: str
 
 
-def engine_settings(chunk_tokens: int = 256) -> EngineSettings:
+def engine_settings(
+    chunk_tokens: int = 256, keep_alive: KeepAlive | None = None, prefix_tokens: str = "0"
+) -> EngineSettings:
     """Finds units faster than a user's, and waits longer for one that is being started again."""
-    replicas = ReplicaSettings(LinkSettings(), resolve_every_s=0.5, backoff_s=(0.02, 0.2), wait_s=_START_S)
-    fleet = FleetSettings(replicas, replicas, replace(replicas, link=LinkSettings(task_timeout_s=10.0, slack_s=1.0)))
+    link = LinkSettings(keep_alive=keep_alive or KeepAlive())
+    replicas = ReplicaSettings(link, resolve_every_s=0.5, backoff_s=(0.02, 0.2), wait_s=_START_S)
+    drafters = replace(replicas, link=replace(link, task_timeout_s=10.0, slack_s=1.0))
+    fleet = FleetSettings(replicas, replicas, drafters, PrefixSettings(prefix_tokens))
     return EngineSettings(prompt_chunk_tokens=chunk_tokens, fleet=fleet)
 
 
@@ -157,6 +168,7 @@ class Requests:
 
     engine: Engine
     addresses: Addresses
+    registry: CollectorRegistry  # the engine's metrics
 
     async def generate(self, ask: Ask, on_tokens: Callable[[list[int]], object] | None = None) -> Answer:
         """on_tokens: called after every round with the tokens so far."""
@@ -190,8 +202,10 @@ class Requests:
         units = [await self.describe("verifier"), await self.describe("drafter")]
         return all(unit.sessions == 0 and unit.kv_held_tokens == 0 for unit in units)
 
-    async def _start_engine(self, chunk_tokens: int) -> None:
-        self.engine = Engine(self.addresses, engine_settings(chunk_tokens))
+    async def _start_engine(self, setup: Setup) -> None:
+        self.registry = CollectorRegistry()
+        settings = engine_settings(setup.chunk_tokens, prefix_tokens=setup.prefix_tokens)
+        self.engine = Engine(self.addresses, settings, self.registry)
         await self.engine.start()
         await until(lambda: all(self.engine.ready().values()) and all(self.engine.replicas().values()), _START_S)
 
@@ -222,7 +236,7 @@ class System(Requests):
         sampler = UnitService(WALK, lambda: sampler_unit.load(sampler_settings(setup, store)))
         self.addresses = Addresses(store, *[await enter(serving(unit)) for unit in (verifier, drafter, sampler)])
         self._stack.push_async_callback(self._close_engine)
-        await self._start_engine(setup.chunk_tokens)
+        await self._start_engine(setup)
 
     async def _close_engine(self) -> None:
         if hasattr(self, "engine"):
@@ -250,7 +264,11 @@ class Processes(Requests):
 
     setup: Setup
     log_dir: Path
-    ports: dict[str, int] = field(default_factory=lambda: dict(zip(SERVICES, _free_ports(len(SERVICES)), strict=True)))
+    environ: Mapping[str, str] = field(default_factory=dict)  # further settings of all services
+    ports: dict[str, int] = field(default_factory=lambda: dict(zip(SERVICES, free_ports(len(SERVICES)), strict=True)))
+    metrics_ports: dict[str, int] = field(
+        default_factory=lambda: dict(zip(SERVICES, free_ports(len(SERVICES)), strict=True))
+    )
     running: dict[str, subprocess.Popen[bytes]] = field(default_factory=dict)
     _tasks: set[asyncio.Task[None]] = field(default_factory=set)
 
@@ -263,7 +281,7 @@ class Processes(Requests):
         try:
             for name in SERVICES:
                 self.start(name)
-            await self._start_engine(self.setup.chunk_tokens)
+            await self._start_engine(self.setup)
             await until_async(self.answers, _START_S)
         except BaseException:
             await self.__aexit__()
@@ -321,6 +339,7 @@ class Processes(Requests):
         environ = {key: value for key, value in os.environ.items() if not key.startswith("HETSPEC_")}
         environ |= self.setup.environ() | {"PYTHONPATH": "services", "HETSPEC_PORT": str(self.ports[name])}
         environ |= {f"HETSPEC_{unit.upper()}": f"{HOST}:{self.ports[unit]}" for unit in SERVICES[:4]}
+        environ |= {"HETSPEC_METRICS_PORT": str(self.metrics_ports[name]), **self.environ}
         with (self.log_dir / f"{name}.log").open("ab") as log:
             command = [sys.executable, "-m", name]
             self.running[name] = subprocess.Popen(command, env=environ, stdout=log, stderr=log)
@@ -364,7 +383,13 @@ class Processes(Requests):
         return chunks
 
 
-def _free_ports(count: int) -> list[int]:
-    with contextlib.ExitStack() as stack:
-        listeners = [stack.enter_context(socket.create_server((HOST, 0))) for _ in range(count)]
-        return [listener.getsockname()[1] for listener in listeners]
+def free_ports(count: int) -> list[int]:
+    """Below those that the system gives to outgoing connections: one of these could have it when its service restarts."""
+    first_outgoing = int(Path("/proc/sys/net/ipv4/ip_local_port_range").read_text().split()[0])
+    ports: list[int] = []
+    for port in random.SystemRandom().sample(range(first_outgoing // 2, first_outgoing), 1000):
+        with contextlib.suppress(OSError), socket.create_server((HOST, port)):
+            ports.append(port)
+        if len(ports) == count:
+            return ports
+    raise OSError("no free ports")

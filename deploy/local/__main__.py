@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 
 from deploy.local import example, readiness, settings
+from deploy.local.access import Access
 from deploy.local.launcher import Launcher
 from deploy.local.process import RunFolder
 from deploy.local.settings import LaunchError
@@ -33,10 +34,10 @@ def up(launcher: Launcher) -> int:
     services = settings.services(os.environ)
     settings.check(os.environ)
     launcher.up(services)
-    address = services[-1].address
-    print(f"\nhetspec listens on http://{address}\n\n{example.command(address)}\n", flush=True)
+    access = Access.to(services[-1])
+    print(f"\nhetspec listens on {access.url}\n\n{example.command(access)}\n", flush=True)
     try:
-        print(example.describe(example.ask(address)))
+        print(example.describe(example.ask(access)))
     except OSError as error:
         raise LaunchError(f"the example request failed: {error}") from error
     return 0

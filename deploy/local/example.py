@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
-import urllib.request
 from typing import Any
+
+from deploy.local.access import Access
 
 PATH = "/v1/chat/completions"
 BODY = {
@@ -21,15 +22,14 @@ BODY = {
 _TIMEOUT_S = 120.0
 
 
-def command(address: str) -> str:
-    return f"curl http://{address}{PATH} -H 'content-type: application/json' -d '{json.dumps(BODY)}'"
+def command(access: Access) -> str:
+    options = f"{access.curl_options} -H 'content-type: application/json'"
+    return f"curl {access.url}{PATH}{options} -d '{json.dumps(BODY)}'"
 
 
-def ask(address: str) -> dict[str, Any]:
+def ask(access: Access) -> dict[str, Any]:
     """The answer to `command`. Raises OSError."""
-    headers = {"content-type": "application/json"}
-    request = urllib.request.Request(f"http://{address}{PATH}", json.dumps(BODY).encode(), headers)
-    with urllib.request.urlopen(request, timeout=_TIMEOUT_S) as answer:
+    with access.open(PATH, _TIMEOUT_S, json.dumps(BODY).encode()) as answer:
         told: dict[str, Any] = json.load(answer)
     return told
 

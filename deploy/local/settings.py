@@ -20,6 +20,7 @@ from verifier.config import VerifierSettings
 from weight_store.config import WeightStoreSettings
 
 PREFIX = "HETSPEC_"
+TRACES_PREFIX = "OTEL_"  # where spans go, by the standard variables
 LOOPBACK = ("127.0.0.1", "localhost")
 
 
@@ -53,6 +54,9 @@ SETTINGS: dict[str, type[BaseSettings]] = {
     "orchestrator": OrchestratorSettings,
 }
 UNITS = {"weight_store": 7001, "verifier": 7002, "drafter": 7003, "sampler": 7004}
+CLIENTS_OWN = {"HETSPEC_URL", "HETSPEC_API_KEY"}  # of the `hetspec` command; no service reads them
+_SECRETS = ("HETSPEC_API_KEYS", "HETSPEC_API_KEYS_FILE")
+METRICS_PORT = "7100"  # of the orchestrator; the units' follow, in this order
 
 
 def check(environ: Mapping[str, str]) -> None:
@@ -62,7 +66,7 @@ def check(environ: Mapping[str, str]) -> None:
     """
     named = {name for name in environ if name.startswith(PREFIX)}
     known = {PREFIX + field.upper() for kind in SETTINGS.values() for field in kind.model_fields}
-    for name in sorted(named - known):
+    for name in sorted(named - known - CLIENTS_OWN):
         close = difflib.get_close_matches(name, known, 1)
         raise LaunchError(f"{name}: no such setting" + (f"; {close[0]}?" if close else ""))
     for service, kind in SETTINGS.items():
@@ -78,15 +82,37 @@ def check(environ: Mapping[str, str]) -> None:
 
 def services(environ: Mapping[str, str]) -> list[Service]:
     """The five, in the order they start. Raises LaunchError when a setting does not name a place on this machine."""
-    shared = {name: value for name, value in sorted(environ.items()) if name.startswith(PREFIX)}
+    ours = (PREFIX, TRACES_PREFIX)
+    named = sorted(name for name in environ if name.startswith(ours) and name not in CLIENTS_OWN)
+    shared = {name: environ[name] for name in named}
     host, port = shared.pop("HETSPEC_HOST", "127.0.0.1"), shared.pop("HETSPEC_PORT", "8000")
     places = {name: _unit_place(name, shared.get(PREFIX + name.upper()), default) for name, default in UNITS.items()}
     places["orchestrator"] = (host, _port("HETSPEC_PORT", port))
-    _refuse_shared_ports(places)
+    metrics = _metrics_ports(shared.pop("HETSPEC_METRICS_PORT", METRICS_PORT))
+    _refuse_shared_ports(places, metrics)
     return [
-        Service(name, host, port, shared | {"HETSPEC_HOST": host, "HETSPEC_PORT": str(port)})
+        Service(name, host, port, _without_secrets(name, shared) | _own_environ(host, port, metrics[name]))
         for name, (host, port) in places.items()
     ]
+
+
+def _without_secrets(name: str, environ: Mapping[str, str]) -> dict[str, str]:
+    """API keys are the orchestrator's alone."""
+    is_kept = name == "orchestrator"
+    return {setting: value for setting, value in environ.items() if is_kept or setting not in _SECRETS}
+
+
+def _own_environ(host: str, port: int, metrics_port: int) -> dict[str, str]:
+    return {"HETSPEC_HOST": host, "HETSPEC_PORT": str(port), "HETSPEC_METRICS_PORT": str(metrics_port)}
+
+
+def _metrics_ports(first: str) -> dict[str, int]:
+    """Five in a row, the orchestrator's first. 0: any free ones."""
+    names = ("orchestrator", *UNITS)
+    if first == "0":
+        return dict.fromkeys(names, 0)
+    start = _port("HETSPEC_METRICS_PORT", first)
+    return {name: _port("HETSPEC_METRICS_PORT", str(start + index)) for index, name in enumerate(names)}
 
 
 def code_digest(root: Path) -> str:
@@ -122,9 +148,10 @@ def _port(setting: str, text: str) -> int:
     return int(text)
 
 
-def _refuse_shared_ports(places: Mapping[str, tuple[str, int]]) -> None:
+def _refuse_shared_ports(places: Mapping[str, tuple[str, int]], metrics: Mapping[str, int]) -> None:
     taken: dict[int, str] = {}
-    for name, (_, port) in places.items():
+    wanted = [(name, port) for name, (_, port) in places.items()]
+    for name, port in (*wanted, *((f"{name}'s metrics", port) for name, port in metrics.items() if port)):
         if port in taken:
             raise LaunchError(f"port {port} is set for both {taken[port]} and {name}")
         taken[port] = name

@@ -10,11 +10,13 @@ from hetspec.rpc.contracts import DRAFT
 from hetspec.rpc.server import ServerSettings, run_server
 from hetspec.rpc.settings import read_settings
 from hetspec.rpc.unit import UnitService
+from hetspec.telemetry.tracing import open_traces
 
 
 def main() -> int:
     settings = read_settings("drafter", DrafterSettings)
-    return run_server(UnitService(DRAFT, lambda: load(settings)), ServerSettings(settings.host, settings.port))
+    service = UnitService(DRAFT, lambda: load(settings), lambda: open_traces("drafter", settings.traces))
+    return run_server(service, ServerSettings.of(settings))
 
 
 if __name__ == "__main__":

@@ -6,10 +6,10 @@ from typing import Annotated
 
 from pydantic import Field
 
-from hetspec.rpc.settings import UnitSettings
+from hetspec.rpc.settings import Port, UnitSettings
 
 
 class DrafterSettings(UnitSettings):
-    port: Annotated[int, Field(ge=0, le=65535)] = 7003
+    port: Port = 7003
     max_context: Annotated[int, Field(ge=16)] = 8192
     kv_tokens: Annotated[int, Field(ge=128)] = 32768  # KV positions of the draft model, over all sessions

@@ -9,7 +9,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from drafter.growth import Candidate, Growth
+from hetspec.decoding.adjust import Adjuster
 from hetspec.decoding.choose import perturbed
+from hetspec.decoding.constraint import DeadEnd
 from hetspec.decoding.sampling import NoiseKey, Sampling
 from hetspec.decoding.tree import ROOT
 from hetspec.model.head import Head
@@ -17,6 +19,7 @@ from hetspec.model.kv import KVCache
 from hetspec.model.transformer import Rows, Span, Transformer
 from hetspec.rpc.messages import WorkTrace
 from hetspec.rpc.work import ShouldStop
+from hetspec.telemetry.profile import OperatorTotal
 from hetspec.v1.drafter_pb2 import DRAFT_SOURCE_MODEL
 
 _LAST_STRETCH = 8  # committed tokens that go together with other sessions' in the first draft step
@@ -61,13 +64,15 @@ class ModelState:
 
 @dataclass(frozen=True, slots=True)
 class DraftRequest:
-    """One session's tree about to be grown. position: of the first token to draft."""
+    """One session's tree about to be grown. position: of the first token to draft. adjuster: as the target's sampler
+    will use it, so that what the request changes of the logits costs no acceptance."""
 
     state: ModelState
     growth: Growth
     sampling: Sampling
     noise: NoiseKey
     position: int
+    adjuster: Adjuster
 
 
 class DraftModel:
@@ -111,6 +116,10 @@ class DraftModel:
         layers = (sum(self._steps),) * self.transformer.config.n_layers
         return WorkTrace(layers, tuple(self._kv_len), self._head_rows, tuple(self._steps))
 
+    def operators(self) -> list[OperatorTotal]:
+        """Since its making."""
+        return self.transformer.clocks.totals() + self._head.clocks.totals()
+
     def close(self) -> None:
         self.transformer.close()
         self._head.close()
@@ -137,12 +146,17 @@ class DraftModel:
         self._head_rows += len(rows)
         logits[:, self._barred] = -np.inf
         for node, row in zip(nodes, logits, strict=True):
-            depth = 0 if node == ROOT else request.growth.depth(node)
-            request.growth.add(node, self._candidates(request, row, request.position + depth), DRAFT_SOURCE_MODEL)
+            path = request.growth.path(node)
+            request.growth.add(node, self._candidates(request, row, path), DRAFT_SOURCE_MODEL)
 
-    def _candidates(self, request: DraftRequest, logits: NDArray[np.float32], position: int) -> list[Candidate]:
-        """Best first. With noise, a token's chance is its share of the perturbed scores: the target draws with the
-        same noise, and differs only as far as its own log-probabilities do."""
+    def _candidates(self, request: DraftRequest, logits: NDArray[np.float32], path: Sequence[int]) -> list[Candidate]:
+        """Best first; none where the request's grammar leaves none. With noise, a token's chance is its share of the
+        perturbed scores: the target draws with the same noise, and differs only as far as its log-probabilities do."""
+        position = request.position + len(path)
+        try:
+            request.adjuster.adjust(logits, path, position)
+        except DeadEnd:
+            return []
         best = perturbed(logits, request.sampling, request.noise, position, max(request.growth.width, _COMPARED))
         chances = best.probabilities
         if request.sampling.temperature > 0:

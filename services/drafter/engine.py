@@ -9,13 +9,17 @@ from dataclasses import dataclass
 from drafter.draft_model import DraftModel, DraftRequest, ModelState
 from drafter.growth import Growth
 from drafter.lookup import NgramIndex
+from hetspec.decoding.adjust import Adjuster
+from hetspec.decoding.constraint import DeadEnd
+from hetspec.decoding.matcher import GrammarMatcher, Matchers
 from hetspec.model.kv import CacheFullError
 from hetspec.model.transformer import PassStopped
+from hetspec.rpc.ids import check_ids, ids_of_rule
 from hetspec.rpc.logs import log_event
 from hetspec.rpc.messages import Draft, DraftItem, ErrorCode, PassResult, UnitError, WorkTrace
-from hetspec.rpc.sessions import Session, SessionTable
+from hetspec.rpc.sessions import Session, SessionTable, enter_all
 from hetspec.rpc.work import ShouldStop, Stopped
-from hetspec.v1.drafter_pb2 import DRAFT_SOURCE_LOOKUP, DRAFT_SOURCE_MODEL
+from hetspec.v1.drafter_pb2 import DRAFT_SOURCE_GRAMMAR, DRAFT_SOURCE_LOOKUP, DRAFT_SOURCE_MODEL
 
 MAX_NODES = 256
 MAX_DEPTH = 64
@@ -60,16 +64,22 @@ DraftSession = Session[DraftState]
 
 
 class DrafterEngine:
-    def __init__(self, vocab_size: int, model: DraftModel | None) -> None:
-        self.sources = (DRAFT_SOURCE_LOOKUP,) if model is None else (DRAFT_SOURCE_LOOKUP, DRAFT_SOURCE_MODEL)
+    def __init__(self, vocab_size: int, model: DraftModel | None, matchers: Matchers | None = None) -> None:
+        """matchers: of the target's vocabulary; None: items with a grammar are refused."""
+        self.sources = (
+            DRAFT_SOURCE_LOOKUP,
+            *((DRAFT_SOURCE_MODEL,) if model else ()),
+            *((DRAFT_SOURCE_GRAMMAR,) if matchers else ()),
+        )
         self.sessions: SessionTable[DraftState] = SessionTable(self._new_state)
         self._vocab_size = vocab_size
         self._model = model
+        self._matchers = matchers
         self._lacks_room = False  # for the draft model's KV, when last asked
 
     def run(self, items: Sequence[DraftItem], should_stop: ShouldStop) -> PassResult[Draft]:
         """A draft an item, or UnitError for one that breaks the contract. Raises Stopped between steps."""
-        pending = self._enter_all(items)
+        pending = enter_all(items, self._enter)
         trace = self._grow([one for one in pending if isinstance(one, _Pending)], should_stop)
         return PassResult(tuple(one.finish() if isinstance(one, _Pending) else one for one in pending), trace)
 
@@ -79,29 +89,19 @@ class DrafterEngine:
     def _new_state(self) -> DraftState:
         return DraftState(NgramIndex(), self._model.new_state() if self._model else None)
 
-    def _enter_all(self, items: Sequence[DraftItem]) -> list[_Pending | UnitError]:
-        entered: list[_Pending | UnitError] = []
-        names: set[str] = set()
-        for item in items:
-            try:
-                if item.update.session in names:
-                    raise UnitError(ErrorCode.INVALID, f"session: {item.update.session} is in this task twice")
-                names.add(item.update.session)
-                entered.append(self._enter(item))
-            except UnitError as error:
-                entered.append(error)
-        return entered
-
     def _enter(self, item: DraftItem) -> _Pending:
-        """The item's session, moved on to the item's tokens; a tree begins with what prompt lookup finds."""
+        """The item's session, moved on to the item's tokens; a draft begins with what must follow, a tree then takes
+        what prompt lookup finds."""
         self._check(item)
+        adjuster, matcher = self._rule(item)
         try:
             session = self.sessions.enter(item.update)
         except CacheFullError as error:  # a fork copies a page
             raise UnitError(ErrorCode.EXHAUSTED, str(error)) from error
         session.history.extend(item.update.append)
         session.state.append(item.update.append)
-        one = _Pending(item, session, Growth(item.policy))
+        one = _Pending(item, session, Growth(item.policy), adjuster, matcher)
+        one.take_forced()
         if not one.is_chain:
             one.look_up()
         return one
@@ -115,9 +115,21 @@ class DrafterEngine:
         for source in policy.sources:
             if source not in self.sources:
                 raise UnitError(ErrorCode.INVALID, f"policy.sources: {source} is not one of {self.sources}")
-        for i, token in enumerate(item.update.append):
-            if not 0 <= token < self._vocab_size:
-                raise UnitError(ErrorCode.INVALID, f"append[{i}] = {token}, must be in [0, {self._vocab_size})")
+        try:
+            check_ids((("append", item.update.append),), self._vocab_size)
+        except ValueError as error:
+            raise UnitError(ErrorCode.INVALID, str(error)) from error
+
+    def _rule(self, item: DraftItem) -> tuple[Adjuster, GrammarMatcher | None]:
+        grammar, matchers = item.constraint.grammar, self._matchers
+        try:
+            check_ids(ids_of_rule(item.sampling, item.constraint, item.past), self._vocab_size)
+            matcher = matchers.at(item.update.session, grammar, item.past.output) if matchers and grammar else None
+            return Adjuster(item.sampling, item.constraint, item.past, matcher), matcher
+        except ValueError as error:
+            raise UnitError(ErrorCode.INVALID, str(error)) from error
+        except DeadEnd as error:
+            raise UnitError(ErrorCode.DEAD_END, str(error)) from error
 
     def _grow(self, pending: Sequence[_Pending], should_stop: ShouldStop) -> WorkTrace:
         """With the draft model, where a session asks for it and there is room for it; else lookup has to do."""
@@ -146,26 +158,34 @@ class _Pending:
     item: DraftItem
     session: DraftSession
     growth: Growth
+    adjuster: Adjuster
+    matcher: GrammarMatcher | None
 
     @property
     def is_chain(self) -> bool:
-        """A chain has one source: the draft model, or else prompt lookup."""
+        """A chain has one source behind what must follow: the draft model, or else prompt lookup."""
         return self.item.policy.width == 1
 
+    def take_forced(self) -> None:
+        if self.matcher is not None and DRAFT_SOURCE_GRAMMAR in self.item.policy.sources:
+            self.growth.add_run(self.matcher.forced(), 1.0, DRAFT_SOURCE_GRAMMAR)
+
     def look_up(self) -> None:
+        """Runs that occurred before, each as far as the grammar allows it."""
         policy = self.item.policy
         if DRAFT_SOURCE_LOOKUP in policy.sources:
             for tokens, confidence in self.session.state.index.continuations(policy.width, policy.max_depth):
-                self.growth.add_run(tokens, confidence, DRAFT_SOURCE_LOOKUP)
+                allowed = len(tokens) if self.matcher is None else self.matcher.follows(tokens)
+                self.growth.add_run(tokens[:allowed], confidence, DRAFT_SOURCE_LOOKUP)
 
     def model_request(self, max_context: int) -> DraftRequest | None:
         item, state, history = self.item, self.session.state.model, self.session.history
         position = len(history)
         wanted = DRAFT_SOURCE_MODEL in item.policy.sources and position + item.policy.max_depth <= max_context
-        if state is None or not wanted or not position:
+        if state is None or not wanted or not position or self.growth.is_decided:
             return None
         state.rewind(*history[-1:])
-        return DraftRequest(state, self.growth, item.sampling, item.noise, position)
+        return DraftRequest(state, self.growth, item.sampling, item.noise, position, self.adjuster)
 
     def finish(self) -> Draft:
         if self.is_chain and not self.growth:

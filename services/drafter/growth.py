@@ -41,6 +41,12 @@ class Growth:
         return len(self._nodes)
 
     @property
+    def is_decided(self) -> bool:
+        """Whether a path of certain tokens goes as deep as may be: nothing else could be accepted."""
+        deepest = min(self._policy.max_depth, self._policy.max_nodes)
+        return any(node.depth == deepest and node.gain == 1.0 for node in self._nodes)
+
+    @property
     def width(self) -> int:
         return self._policy.width
 
@@ -88,8 +94,13 @@ class Growth:
         nodes = [self._nodes[i] for i in order]
         return TokenTree(tuple(node.token for node in nodes), tuple(place[node.parent] for node in nodes))
 
-    def depth(self, node: int) -> int:
-        return self._nodes[node].depth
+    def path(self, node: int) -> list[int]:
+        """Tokens from the first level down to `node`; none for ROOT."""
+        tokens: list[int] = []
+        while node != ROOT:
+            tokens.append(self._nodes[node].token)
+            node = self._nodes[node].parent
+        return tokens[::-1]
 
     def draft(self) -> tuple[Draft, list[int | None]]:
         """The tree to verify, and the place of each of its nodes among the fed ones, if it has one."""

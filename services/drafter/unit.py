@@ -12,8 +12,11 @@ from drafter.draft_model import DraftModel
 from drafter.engine import MAX_DEPTH, MAX_NODES, DrafterEngine
 from drafter.vocabulary_check import check_vocabularies
 from hetspec.decoding.choose import perturbed
+from hetspec.decoding.grammar import Grammars
+from hetspec.decoding.matcher import Matchers
 from hetspec.decoding.sampling import NoiseKey, Sampling
 from hetspec.model.head import Head
+from hetspec.model.forward import PAGE
 from hetspec.model.self_check import self_check
 from hetspec.model.transformer import Transformer
 from hetspec.model.weights import RoleMissingError, WeightSource, read_manifest
@@ -27,7 +30,7 @@ MAX_ROWS = 512
 
 def load(settings: DrafterSettings) -> LoadedUnit[DraftItem, Draft]:
     """Raises WeightsError, SelfCheckError, ValueError."""
-    target = read_manifest(settings.weight_store, "target", settings.weights_timeout_s)
+    target = read_manifest(settings.weight_store, "target", settings.weights_timeout_s, settings.rpc_tls)
     source = _open_draft(settings)
     model: DraftModel | None = None
     vocab_size = target.config.vocab_size
@@ -40,7 +43,8 @@ def load(settings: DrafterSettings) -> LoadedUnit[DraftItem, Draft]:
         vocab_size = min(vocab_size, config.vocab_size)  # padding may differ
         model = _load_model(settings, source, barred)
         digest.update(self_check(model.transformer).encode())
-    engine = DrafterEngine(vocab_size, model)
+    matchers = Matchers(Grammars(target.text, target.config.vocab_size))
+    engine = DrafterEngine(vocab_size, model, matchers)
     identity = new_identity("drafter", source, settings.precision, digest.hexdigest(), settings.threads)
 
     def describe() -> drafter_pb2.DrafterDescription:
@@ -52,6 +56,8 @@ def load(settings: DrafterSettings) -> LoadedUnit[DraftItem, Draft]:
             kv_held_tokens=model.transformer.pool.held_tokens if model else 0,
             sessions=len(engine.sessions),
             max_context=model.transformer.max_context if model else target.config.max_context,
+            kv_capacity_tokens=model.transformer.pool.capacity_tokens if model else 0,
+            kv_page_tokens=PAGE,
         )
 
     def close() -> None:
@@ -60,12 +66,14 @@ def load(settings: DrafterSettings) -> LoadedUnit[DraftItem, Draft]:
         if source is not None:
             source.close()
 
-    return LoadedUnit(engine, describe, close)
+    return LoadedUnit(engine, describe, close, model.operators if model else tuple)
 
 
 def _open_draft(settings: DrafterSettings) -> WeightSource | None:
     try:
-        return WeightSource.open(settings.weight_store, "draft", settings.precision, settings.weights_timeout_s)
+        return WeightSource.open(
+            settings.weight_store, "draft", settings.precision, settings.weights_timeout_s, tls=settings.rpc_tls
+        )
     except RoleMissingError:
         return None
 

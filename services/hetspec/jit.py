@@ -19,7 +19,7 @@ from numba import njit, void
 
 _SOURCES = (
     *("decoding/filters.py", "decoding/noise.py"),
-    *(f"model/{name}.py" for name in ("forward", "lanes", "panels", "pack")),
+    *(f"model/{name}.py" for name in ("forward", "lanes", "operators", "panels", "pack")),
 )
 
 

@@ -8,24 +8,36 @@ import time
 from types import FrameType
 
 import uvicorn
+from starlette.types import ASGIApp
 
 from hetspec.rpc.logs import log_event, set_up_logging
 from hetspec.rpc.settings import read_settings
+from hetspec.telemetry.exposition import MetricsPortError, open_metrics
+from hetspec.telemetry.registry import new_registry
+from hetspec.telemetry.tracing import TracesError, open_traces
 from orchestrator.api.admission import Admission
 from orchestrator.api.app import create_app
+from orchestrator.api.http_protocol import JsonErrorProtocol
+from orchestrator.certificate import ServerCertificate
 from orchestrator.config import OrchestratorSettings
 from orchestrator.engine.engine import Engine
+from orchestrator.engine.settings import EngineSettings
+from orchestrator.units.settings import FleetSettings, PrefixSettings
 
 _CLOSE_S = 5  # for connections to end after the drain
+_TICKS_A_SECOND = 10  # uvicorn's
 
 
 class DrainingServer(uvicorn.Server):
     """On SIGTERM or SIGINT running requests go on for a while, new ones get 503. A second signal ends it at once."""
 
-    def __init__(self, config: uvicorn.Config, admission: Admission, drain_s: float) -> None:
+    def __init__(
+        self, config: uvicorn.Config, admission: Admission, drain_s: float, certificate: ServerCertificate | None = None
+    ) -> None:
         super().__init__(config)
         self._admission = admission
         self._drain_s = drain_s
+        self._certificate = certificate
         self._drained_by = float("inf")
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
@@ -36,6 +48,8 @@ class DrainingServer(uvicorn.Server):
     async def on_tick(self, counter: int) -> bool:
         if self._admission.draining and (self._admission.idle or time.monotonic() >= self._drained_by):
             self.should_exit = True
+        if self._certificate is not None and self.config.ssl is not None and counter % _TICKS_A_SECOND == 0:
+            self._certificate.renew(self.config.ssl)
         return await super().on_tick(counter)
 
 
@@ -46,13 +60,37 @@ def main() -> int:
     except OSError as error:
         print(f"orchestrator: cannot listen on {settings.host}:{settings.port}: {error.strerror}", file=sys.stderr)
         return 2
+    registry = new_registry()
+    try:
+        metrics_port = open_metrics(registry, settings.host, settings.metrics_port)
+        traces = open_traces("orchestrator", settings.traces)
+    except (MetricsPortError, TracesError) as error:
+        print(f"orchestrator: {error}", file=sys.stderr)
+        return 2
     set_up_logging("orchestrator", settings.log_level)
     admission = Admission(settings.max_running, settings.max_queued)
-    app = create_app(Engine(settings), settings, admission)
-    config = uvicorn.Config(app, log_config=None, access_log=False, timeout_graceful_shutdown=_CLOSE_S)
-    log_event("listening", host=settings.host, port=listener.getsockname()[1])
-    DrainingServer(config, admission, settings.drain_s).run(sockets=[listener])
+    prefixes = PrefixSettings(settings.prefix_tokens, settings.prefix_lease_s)
+    engine = Engine(settings, EngineSettings(fleet=FleetSettings(prefixes=prefixes), tls=settings.rpc_tls), registry)
+    config = server_config(create_app(engine, settings, admission, registry, traces), settings)
+    where = {"port": listener.getsockname()[1], "metrics_port": metrics_port.port if metrics_port else None}
+    log_event("listening", host=settings.host, **where)
+    DrainingServer(config, admission, settings.drain_s, settings.certificate).run(sockets=[listener])
+    if traces is not None:
+        traces.close()
     return 0
+
+
+def server_config(app: ASGIApp, settings: OrchestratorSettings) -> uvicorn.Config:
+    return uvicorn.Config(
+        app,
+        http=JsonErrorProtocol,
+        ws="none",
+        log_config=None,
+        access_log=False,
+        timeout_graceful_shutdown=_CLOSE_S,
+        ssl_certfile=settings.tls_cert,
+        ssl_keyfile=settings.tls_key,
+    )
 
 
 def listen(host: str, port: int) -> socket.socket:

@@ -2,21 +2,39 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from pathlib import Path
+from typing import Annotated, Literal, Self
 
-from pydantic import Field, StringConstraints
-from pydantic_settings import BaseSettings, SettingsConfigDict
+from pydantic import AfterValidator, Field, SecretStr, StringConstraints, model_validator
+from pydantic_core import PydanticCustomError
+
+from hetspec.rpc.settings import SECRET_ERROR, Port, ServiceSettings
+from hetspec.rpc.tls import check_key_pair
+from orchestrator.api.keys import KeyRing, parse_keys, read_keys
+from orchestrator.certificate import ServerCertificate
 
 _PLACE = r"[^:,\s]+:[0-9]{1,5}"
 Address = Annotated[str, StringConstraints(pattern=rf"^{_PLACE}$")]  # host:port
 Addresses = Annotated[str, StringConstraints(pattern=rf"^{_PLACE}(,{_PLACE})*$")]  # of one unit's replicas
+_ORIGIN = r"https?://[^/,\s]+"
+Origins = Annotated[str, StringConstraints(pattern=rf"^(\*|{_ORIGIN}(,{_ORIGIN})*)$")]  # comma-separated, or * for any
 
 
-class OrchestratorSettings(BaseSettings):
-    model_config = SettingsConfigDict(env_prefix="HETSPEC_", frozen=True)
+def _holds_keys(value: SecretStr) -> SecretStr:
+    try:
+        parse_keys(value.get_secret_value().split(","))
+    except ValueError as error:
+        raise PydanticCustomError(SECRET_ERROR, "{reason}", {"reason": str(error)}) from None
+    return value
 
-    host: str = "127.0.0.1"
-    port: Annotated[int, Field(ge=0, le=65535)] = 8000
+
+def _is_key_file(path: Path) -> Path:
+    read_keys(path)
+    return path
+
+
+class OrchestratorSettings(ServiceSettings):
+    port: Port = 8000
 
     weight_store: Address = "127.0.0.1:7001"
     verifier: Addresses = "127.0.0.1:7002"
@@ -24,9 +42,39 @@ class OrchestratorSettings(BaseSettings):
     sampler: Addresses = "127.0.0.1:7004"
 
     mode: Literal["plain", "chain", "tree"] = "tree"  # of requests that name none
-    max_running: Annotated[int, Field(ge=1)] = 64  # requests in the engine at once
-    max_queued: Annotated[int, Field(ge=0)] = 256  # requests that wait for one of them to end; more are refused
+    max_running: Annotated[int, Field(ge=1)] = 64  # choices computed at once
+    max_queued: Annotated[int, Field(ge=0)] = 256  # choices that wait for that; more are refused
     max_body_bytes: Annotated[int, Field(ge=1024)] = 1 << 20  # of a request
+    # KV positions each verifier and drafter keeps of ended requests for the next ones, or a share of what it has; 0: none.
+    prefix_tokens: Annotated[str, StringConstraints(pattern=r"^(0|[1-9][0-9]*|([1-9][0-9]?|100)%)$")] = "50%"
+    prefix_lease_s: Annotated[float, Field(gt=0)] = 300.0  # without use
     request_timeout_s: Annotated[float, Field(gt=0)] = 600.0
     drain_s: Annotated[float, Field(ge=0)] = 10.0  # for running requests, when told to stop
-    log_level: Literal["DEBUG", "INFO", "WARNING", "ERROR"] = "INFO"
+
+    # Of these at most one; without either, whoever reaches the port is served.
+    api_keys: Annotated[SecretStr, AfterValidator(_holds_keys)] | None = None  # comma-separated
+    api_keys_file: Annotated[Path, AfterValidator(_is_key_file)] | None = None  # one a line
+    cors_origins: Origins | None = None  # of web pages that may use the server from a browser
+    tls_cert: Path | None = None  # HTTPS: certificate and key, or neither
+    tls_key: Path | None = None
+
+    def key_ring(self) -> KeyRing | None:
+        if self.api_keys_file is not None:
+            return KeyRing(read_keys(self.api_keys_file), self.api_keys_file)
+        if self.api_keys is not None:
+            return KeyRing(parse_keys(self.api_keys.get_secret_value().split(",")))
+        return None
+
+    @property
+    def certificate(self) -> ServerCertificate | None:
+        return ServerCertificate(self.tls_cert, self.tls_key) if self.tls_cert and self.tls_key else None
+
+    @model_validator(mode="after")
+    def _settings_agree(self) -> Self:
+        if self.api_keys is not None and self.api_keys_file is not None:
+            raise ValueError("HETSPEC_API_KEYS, HETSPEC_API_KEYS_FILE: give one of them")
+        if (self.tls_cert is None) != (self.tls_key is None):
+            raise ValueError("HETSPEC_TLS_CERT, HETSPEC_TLS_KEY: give both, or neither")
+        if self.tls_cert is not None and self.tls_key is not None:
+            check_key_pair(self.tls_cert, self.tls_key)
+        return self

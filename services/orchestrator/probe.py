@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import http.client
 import os
+import ssl
 import sys
 from contextlib import closing
 
@@ -11,8 +12,7 @@ _TIMEOUT_S = 10.0
 
 
 def main() -> int:
-    connection = http.client.HTTPConnection("127.0.0.1", int(os.environ["HETSPEC_PORT"]), timeout=_TIMEOUT_S)
-    with closing(connection):
+    with closing(_connection()) as connection:
         try:
             connection.request("GET", "/readyz")
             answer = connection.getresponse()
@@ -21,6 +21,14 @@ def main() -> int:
             print(str(error).strip(), file=sys.stderr)
             return 1
         return 0 if answer.status == http.client.OK else 1
+
+
+def _connection() -> http.client.HTTPConnection:
+    port = int(os.environ["HETSPEC_PORT"])
+    if "HETSPEC_TLS_CERT" not in os.environ:
+        return http.client.HTTPConnection("127.0.0.1", port, timeout=_TIMEOUT_S)
+    context = ssl._create_unverified_context()  # its certificate is for the name that clients use, not for this address
+    return http.client.HTTPSConnection("127.0.0.1", port, timeout=_TIMEOUT_S, context=context)
 
 
 if __name__ == "__main__":

@@ -8,13 +8,15 @@ from hetspec.rpc.contracts import WALK
 from hetspec.rpc.server import ServerSettings, run_server
 from hetspec.rpc.settings import read_settings
 from hetspec.rpc.unit import UnitService
+from hetspec.telemetry.tracing import open_traces
 from sampler.config import SamplerSettings
 from sampler.unit import load
 
 
 def main() -> int:
     settings = read_settings("sampler", SamplerSettings)
-    return run_server(UnitService(WALK, lambda: load(settings)), ServerSettings(settings.host, settings.port))
+    service = UnitService(WALK, lambda: load(settings), lambda: open_traces("sampler", settings.traces))
+    return run_server(service, ServerSettings.of(settings))
 
 
 if __name__ == "__main__":

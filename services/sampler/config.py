@@ -2,12 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Annotated
-
-from pydantic import Field
-
-from hetspec.rpc.settings import UnitSettings
+from hetspec.rpc.settings import Port, UnitSettings
 
 
 class SamplerSettings(UnitSettings):
-    port: Annotated[int, Field(ge=0, le=65535)] = 7004
+    port: Port = 7004

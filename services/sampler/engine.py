@@ -3,26 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
+from hetspec.decoding.choose import Logprobs
+from hetspec.decoding.constraint import DeadEnd
+from hetspec.decoding.matcher import Matchers
+from hetspec.decoding.score import score
 from hetspec.decoding.walk import Row, Steps, WalkSpec, walk
-from hetspec.rpc.messages import (
-    ErrorCode,
-    PassResult,
-    Rows,
-    TokenLogprobs,
-    UnitError,
-    Walk,
-    WalkItem,
-    WorkTrace,
-    rows_from_bytes,
-)
+from hetspec.rpc.messages import ErrorCode, PassResult, Rows, TokenLogprobs, UnitError, Walk, WalkItem, WorkTrace
 from hetspec.rpc.work import ShouldStop, Stopped
-
-MAX_LOGPROBS = 20
+from sampler.checks import MAX_LOGPROBS as MAX_LOGPROBS
+from sampler.checks import Scoring, checked_hidden, checked_scoring, checked_walk
 
 
 class Head(Protocol):
@@ -40,68 +35,108 @@ class Head(Protocol):
 
 
 class SamplerEngine:
-    """Walks the items of a task in lockstep. Holds no state of a session."""
+    """Walks the items of a task in lockstep, then scores those that only ask for logprobs.
 
-    def __init__(self, head: Head, missing: NDArray[np.intp], check_weights: Callable[[], None]) -> None:
-        """missing: logits that stand for no token. check_weights: raises UnitError when the head is no longer valid."""
+    Items tell everything: what it keeps of sessions, how far their grammars have read their outputs, only saves time.
+    """
+
+    def __init__(
+        self,
+        head: Head,
+        missing: NDArray[np.intp],
+        check_weights: Callable[[], None],
+        matchers: Matchers | None = None,
+    ) -> None:
+        """missing: logits that stand for no token. check_weights: raises UnitError when the head is no longer valid.
+        matchers: of the model's vocabulary; None: items with a grammar are refused."""
         self._head = head
         self._missing = missing
         self._check_weights = check_weights
+        self._matchers = matchers
 
     def run(self, items: Sequence[WalkItem], should_stop: ShouldStop) -> PassResult[Walk]:
-        """A walk an item, or UnitError INVALID for one that breaks the contract. Raises Stopped between steps."""
+        """A walk an item, or UnitError: INVALID for one that breaks the contract, DEAD_END where its grammar leaves no
+        token to choose. Raises Stopped between steps."""
         self._check_weights()
+        projection = _Projection(self._head, should_stop)
         checked = [self._check(item) for item in items]
-        sound = [entry for entry in checked if not isinstance(entry, UnitError)]
-        head_rows = 0
-
-        def project(rows: Sequence[Row]) -> NDArray[np.float32]:
-            nonlocal head_rows
-            if should_stop():
-                raise Stopped
-            head_rows += len(rows)
-            return self._head.logits(np.stack([sound[i][1][row] for i, row in rows]))
-
-        walks = iter(walk([spec for spec, _ in sound], project, self._missing))
-        results = tuple(entry if isinstance(entry, UnitError) else _to_walk(next(walks)) for entry in checked)
-        return PassResult(results, WorkTrace(head_rows=head_rows))
+        walks = iter(self._walk([one for one in checked if isinstance(one, _Walking)], projection))
+        results: list[Walk | UnitError] = []
+        for one in checked:
+            match one:
+                case _Walking():
+                    results.append(next(walks))
+                case _Scored():
+                    results.append(self._score(one, projection))
+                case UnitError():
+                    results.append(one)
+        return PassResult(tuple(results), WorkTrace(head_rows=projection.rows))
 
     def release(self, sessions: Sequence[str]) -> None:
         """Nothing is held."""
 
-    def _check(self, item: WalkItem) -> tuple[WalkSpec, Rows] | UnitError:
+    def _check(self, item: WalkItem) -> _Walking | _Scored | UnitError:
+        vocab_size = self._head.vocab_size
         try:
-            return self._spec(item), self._hidden(item)
+            hidden = checked_hidden(item, self._head.hidden_size)
+            if item.scored:
+                return _Scored(checked_scoring(item, vocab_size), hidden)
+            return _Walking(checked_walk(item, vocab_size, self._matchers), hidden)
         except ValueError as error:
             return UnitError(ErrorCode.INVALID, f"{item.session}: {error}")
+        except DeadEnd as error:
+            return UnitError(ErrorCode.DEAD_END, str(error))
 
-    def _spec(self, item: WalkItem) -> WalkSpec:
-        vocab_size = self._head.vocab_size
-        for field, ids in (("tree.tokens", item.tree.tokens), ("end_ids", item.end_ids)):
-            for i, token in enumerate(ids):
-                if not 0 <= token < vocab_size:
-                    raise ValueError(f"{field}[{i}] = {token}, must be in [0, {vocab_size})")
-        if item.top_logprobs is not None and not 0 <= item.top_logprobs <= MAX_LOGPROBS:
-            raise ValueError(f"top_logprobs = {item.top_logprobs}, must be in [0, {MAX_LOGPROBS}]")
-        return WalkSpec(
-            item.tree,
-            item.sampling,
-            item.noise,
-            item.position,
-            item.max_tokens,
-            frozenset(item.end_ids),
-            item.top_logprobs,
-        )
+    def _walk(self, walking: Sequence[_Walking], projection: _Projection) -> list[Walk | UnitError]:
+        def project(rows: Sequence[Row]) -> NDArray[np.float32]:
+            return projection.logits(np.stack([walking[i].hidden[row] for i, row in rows]))
 
-    def _hidden(self, item: WalkItem) -> Rows:
-        hidden = rows_from_bytes(item.hidden, self._head.hidden_size)
-        if len(hidden) != 1 + len(item.tree):
-            raise ValueError(f"hidden: {len(hidden)} rows, must be 1 + {len(item.tree)} nodes")
-        if not np.isfinite(hidden).all():
-            raise ValueError("hidden: holds NaN or infinity, must be finite")
-        return hidden
+        steps = walk([one.spec for one in walking], project, self._missing)
+        return [_to_walk(one) for one in steps]
+
+    def _score(self, one: _Scored, projection: _Projection) -> Walk:
+        def project(rows: range) -> NDArray[np.float32]:
+            return projection.logits(one.hidden[rows.start : rows.stop])
+
+        return Walk((), (), _to_messages(score(one.scoring.tokens, one.scoring.top, project, self._missing)))
 
 
-def _to_walk(steps: Steps) -> Walk:
-    logprobs = tuple(TokenLogprobs(entry.logprob, entry.top_ids, entry.top_logprobs) for entry in steps.logprobs)
-    return Walk(tuple(steps.tokens), tuple(steps.accepted), logprobs)
+@dataclass(frozen=True, slots=True)
+class _Walking:
+    """A sound item that walks a tree."""
+
+    spec: WalkSpec
+    hidden: Rows
+
+
+@dataclass(frozen=True, slots=True)
+class _Scored:
+    """A sound item whose tokens are given."""
+
+    scoring: Scoring
+    hidden: Rows
+
+
+class _Projection:
+    """The head during one task: stops between steps when told to, and counts the rows."""
+
+    def __init__(self, head: Head, should_stop: ShouldStop) -> None:
+        self._head = head
+        self._should_stop = should_stop
+        self.rows = 0
+
+    def logits(self, hidden: Rows) -> NDArray[np.float32]:
+        if self._should_stop():
+            raise Stopped
+        self.rows += len(hidden)
+        return self._head.logits(hidden)
+
+
+def _to_walk(steps: Steps) -> Walk | UnitError:
+    if steps.dead_end is not None:
+        return UnitError(ErrorCode.DEAD_END, steps.dead_end)
+    return Walk(tuple(steps.tokens), tuple(steps.accepted), _to_messages(steps.logprobs))
+
+
+def _to_messages(logprobs: Sequence[Logprobs]) -> tuple[TokenLogprobs, ...]:
+    return tuple(TokenLogprobs(entry.logprob, entry.top_ids, entry.top_logprobs) for entry in logprobs)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from importlib.metadata import version
 
 import numpy as np
 from numpy.typing import NDArray
@@ -46,6 +47,7 @@ def probe_rows(count: int, hidden_size: int) -> Rows:
 
 def _digest(logits: NDArray[np.float32]) -> str:
     digest = hashlib.sha256(logits.tobytes())
+    digest.update(version("llguidance").encode())  # where an answer has a grammar, it decides too
     for position, row in enumerate(logits):
         chosen = [choose(row, sampling, _KEY, position) for sampling in _SAMPLINGS]
         digest.update(np.array(chosen, "<i8").tobytes())

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from hetspec.decoding.grammar import Grammars
+from hetspec.decoding.matcher import Matchers
 from hetspec.model.head import Head
 from hetspec.model.weights import WeightSource
 from hetspec.rpc.messages import Walk, WalkItem
@@ -15,11 +17,14 @@ from sampler.self_check import self_check
 
 def load(settings: SamplerSettings) -> LoadedUnit[WalkItem, Walk]:
     """Raises WeightsError, SelfCheckError, ValueError."""
-    source = WeightSource.open(settings.weight_store, "target", settings.precision, settings.weights_timeout_s)
+    source = WeightSource.open(
+        settings.weight_store, "target", settings.precision, settings.weights_timeout_s, tls=settings.rpc_tls
+    )
     head = Head(source, threads=settings.threads)
     missing = Vocabulary(source.manifest.text.tokenizer_json).missing(head.vocab_size)
     identity = new_identity("sampler", source, settings.precision, self_check(head), settings.threads)
-    engine = SamplerEngine(head, missing, weights_check(source))
+    matchers = Matchers(Grammars(source.manifest.text, head.vocab_size))
+    engine = SamplerEngine(head, missing, weights_check(source), matchers)
 
     def describe() -> sampler_pb2.SamplerDescription:
         return sampler_pb2.SamplerDescription(
@@ -33,4 +38,4 @@ def load(settings: SamplerSettings) -> LoadedUnit[WalkItem, Walk]:
         head.close()
         source.close()
 
-    return LoadedUnit(engine, describe, close)
+    return LoadedUnit(engine, describe, close, head.clocks.totals)

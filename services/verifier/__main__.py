@@ -8,13 +8,15 @@ from hetspec.rpc.contracts import VERIFY
 from hetspec.rpc.server import ServerSettings, run_server
 from hetspec.rpc.settings import read_settings
 from hetspec.rpc.unit import UnitService
+from hetspec.telemetry.tracing import open_traces
 from verifier.config import VerifierSettings
 from verifier.unit import load
 
 
 def main() -> int:
     settings = read_settings("verifier", VerifierSettings)
-    return run_server(UnitService(VERIFY, lambda: load(settings)), ServerSettings(settings.host, settings.port))
+    service = UnitService(VERIFY, lambda: load(settings), lambda: open_traces("verifier", settings.traces))
+    return run_server(service, ServerSettings.of(settings))
 
 
 if __name__ == "__main__":

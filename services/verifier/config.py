@@ -6,11 +6,11 @@ from typing import Annotated
 
 from pydantic import Field, StringConstraints
 
-from hetspec.rpc.settings import UnitSettings
+from hetspec.rpc.settings import Port, UnitSettings
 
 
 class VerifierSettings(UnitSettings):
-    port: Annotated[int, Field(ge=0, le=65535)] = 7002
+    port: Port = 7002
     # Bytes ("200000000"), or a share of all layers ("25%"); 0: every layer stays in memory.
     dram_budget: Annotated[str, StringConstraints(pattern=r"^(0|[1-9][0-9]*|([1-9][0-9]?|100)%)$")] = "0"
     direct_io: bool = False  # streamed layers bypass the page cache

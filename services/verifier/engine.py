@@ -9,7 +9,7 @@ from hetspec.model.kv import CacheFullError, KVCache
 from hetspec.model.lease import WeightsError
 from hetspec.model.transformer import PassStopped, Rows, Span, Transformer
 from hetspec.rpc.messages import ErrorCode, HiddenRows, HiddenStates, PassResult, UnitError, VerifyItem, WorkTrace
-from hetspec.rpc.sessions import Session, SessionTable
+from hetspec.rpc.sessions import Session, SessionTable, enter_all
 from hetspec.rpc.work import ShouldStop, Stopped
 
 
@@ -82,19 +82,15 @@ class VerifierEngine:
         return rows, trace
 
     def _enter_all(self, items: Sequence[VerifyItem]) -> list[TargetSession | UnitError]:
-        entered: list[TargetSession | UnitError] = []
-        names: set[str] = set()
         room = self.transformer.max_rows
-        for item in items:
-            try:
-                if item.update.session in names:
-                    raise UnitError(ErrorCode.INVALID, f"session: {item.update.session} is in this task twice")
-                names.add(item.update.session)
-                entered.append(self._enter(item, room))
-                room -= _rows(item)
-            except UnitError as error:
-                entered.append(error)
-        return entered
+
+        def enter(item: VerifyItem) -> TargetSession:
+            nonlocal room
+            session = self._enter(item, room)
+            room -= _rows(item)
+            return session
+
+        return enter_all(items, enter)
 
     def _enter(self, item: VerifyItem, room: int) -> TargetSession:
         """`room`: rows that the task's other items leave."""

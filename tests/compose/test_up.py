@@ -132,6 +132,22 @@ async def test_units_compile_nothing_when_they_start(stack: Stack) -> None:
             assert used == made
 
 
+async def test_every_service_looks_at_itself_with_no_more_rights_than_it_has(client: httpx.AsyncClient) -> None:
+    streams = asyncio.create_task(texts(client, ("tree", "plain"), 256))
+    services = (await client.get("/v1/hetspec/units")).raise_for_status().json()["data"]
+    assert len(services) == 2 + sum(REPLICAS.values())
+    assert all(service["problem"] is None for service in services)
+    for unit in ("orchestrator", "weight_store", *REPLICAS):
+        answer = await client.post("/v1/hetspec/profile", json={"unit": unit, "seconds": 2})
+        told = answer.raise_for_status().json()
+        assert (told["sampler"]["name"], told["sampler"]["note"]) == ("py-spy", "")
+        print(f"{unit}: {sum(stack['samples'] for stack in told['stacks'])} samples, {len(told['tasks'])} tasks")
+    for replica in range(REPLICAS["verifier"]):
+        answer = await client.post("/v1/hetspec/profile", json={"unit": "verifier", "replica": replica, "seconds": 1})
+        assert answer.raise_for_status().json()["service"]["replica"] == replica
+    await streams
+
+
 async def test_replicas_are_found_while_it_runs_and_dropped_when_gone(stack: Stack, client: httpx.AsyncClient) -> None:
     await asyncio.to_thread(stack.up, **REPLICAS | {"sampler": 3})
     await until_found(client, REPLICAS | {"sampler": 3})

@@ -8,6 +8,8 @@ from dataclasses import dataclass, field
 
 from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers
 
+from hetspec.decoding.constraint import Grammar
+from hetspec.decoding.grammar import GrammarError
 from hetspec.rpc.messages import TokenLogprobs
 from hetspec.text.text_spec import TextSpec
 from hetspec.text.tokenizer import TextModel
@@ -60,6 +62,11 @@ class FakeGeneration:
             verified=9,
             accepted=6,
             emitted=9,
+            cached_tokens=2,
+            drafted_by_depth=[5, 4],
+            accepted_by_depth=[4, 2],
+            drafted_by_source={"model": 9},
+            accepted_by_source={"model": 6},
             host_ns={"verifier": 1_000, "sampler": 200},
             seed=request.noise.seed,
         )
@@ -94,6 +101,8 @@ class FakeEngine:
         self.description = Description()
         self.units = {"verifier": True, "sampler": True, "drafter": True}
         self.requests: list[GenerationRequest] = []
+        self.grammars: list[Grammar] = []  # found to be good
+        self.grammar_refusal = ""
         self.open = 0
         self.released = asyncio.Event()
 
@@ -107,6 +116,11 @@ class FakeEngine:
         self.requests.append(request)
         self.open += 1
         return FakeGeneration(self, request)
+
+    async def check_grammar(self, grammar: Grammar) -> None:
+        if self.grammar_refusal:
+            raise GrammarError(self.grammar_refusal)
+        self.grammars.append(grammar)
 
     async def start(self) -> None: ...
 

@@ -30,6 +30,7 @@ from tests.contract.streams import WorkStream, serving, update, weight_store
 from tests.models import make_checkpoint
 
 LOOKUP, MODEL = drafter_pb2.DRAFT_SOURCE_LOOKUP, drafter_pb2.DRAFT_SOURCE_MODEL
+GRAMMAR = drafter_pb2.DRAFT_SOURCE_GRAMMAR
 CHAIN = DraftPolicy(max_nodes=5, max_depth=5, width=1, sources=(MODEL,))
 TREE = DraftPolicy(max_nodes=12, max_depth=4, width=3, sources=(LOOKUP, MODEL))
 PROMPT = [30, 31, 32, 33, 30, 31]
@@ -118,7 +119,7 @@ async def test_over_the_wire_rounds_draft_as_new_sessions_do(target: Path, draft
 async def test_with_a_draft_model_it_tells_whose(target: Path, draft: Path, tmp_path: Path) -> None:
     async with drafter(tmp_path, {"target": target, "draft": draft}, max_context=100) as channel:
         found = await describe(channel)
-    assert list(found.sources) == [LOOKUP, MODEL]
+    assert list(found.sources) == [LOOKUP, MODEL, GRAMMAR]
     assert (found.max_nodes, found.max_depth, found.max_context) == (MAX_NODES, MAX_DEPTH, 100)
     assert (found.identity.unit, found.identity.precision) == ("drafter", "int8")
     assert len(found.identity.fingerprint) > 0
@@ -128,7 +129,7 @@ async def test_with_a_draft_model_it_tells_whose(target: Path, draft: Path, tmp_
 async def test_without_a_draft_model_lookup_drafts(target: Path, tmp_path: Path) -> None:
     async with drafter(tmp_path, {"target": target}) as channel:
         found = await describe(channel)
-        assert list(found.sources) == [LOOKUP]
+        assert list(found.sources) == [LOOKUP, GRAMMAR]
         assert (found.identity.model, found.identity.fingerprint, found.kv_held_tokens) == ("", "", 0)
         stream = await WorkStream(DRAFT, channel).open()
         lookup = DraftPolicy(8, 4, 1, (LOOKUP,))

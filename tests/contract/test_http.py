@@ -48,7 +48,12 @@ async def test_chat_answer_has_openais_shape(connect):
         }
     ]
     prompt = len("<user>hi<assistant>")
-    assert answer["usage"] == {"prompt_tokens": prompt, "completion_tokens": 5, "total_tokens": prompt + 5}
+    assert answer["usage"] == {
+        "prompt_tokens": prompt,
+        "completion_tokens": 5,
+        "total_tokens": prompt + 5,
+        "prompt_tokens_details": {"cached_tokens": 2},
+    }
     assert answer["system_fingerprint"].startswith("fp_")
 
 
@@ -62,7 +67,12 @@ async def test_answer_carries_statistics(connect):
         "verified": 9,
         "accepted": 6,
         "emitted": 9,
+        "cached_tokens": 2,
         "accept_length": 3.0,
+        "drafted_by_depth": [5, 4],
+        "accepted_by_depth": [4, 2],
+        "drafted_by_source": {"model": 9},
+        "accepted_by_source": {"model": 6},
         "host_ns": {"verifier": 1000, "sampler": 200},
         "seed": -3,
     }
@@ -171,13 +181,24 @@ async def test_neutral_values_change_nothing(connect):
 
 
 REFUSED = [
-    ({"n": 2}, "n"),
+    ({"n": 0}, "n"),
+    ({"n": 17}, "n"),
     ({"n": True}, "n"),
-    ({"frequency_penalty": 0.1}, "frequency_penalty"),
-    ({"presence_penalty": -1}, "presence_penalty"),
-    ({"repetition_penalty": 1.1}, "repetition_penalty"),
-    ({"logit_bias": {"5": 1}}, "logit_bias"),
-    ({"response_format": {"type": "json_object"}}, "response_format"),
+    ({"frequency_penalty": 2.1}, "frequency_penalty"),
+    ({"presence_penalty": -2.1}, "presence_penalty"),
+    ({"repetition_penalty": 0}, "repetition_penalty"),
+    ({"repetition_penalty": 2.1}, "repetition_penalty"),
+    ({"logit_bias": {"5": 101}}, "logit_bias.5"),
+    ({"logit_bias": {"5": "1"}}, "logit_bias.5"),
+    ({"logit_bias": {"a": 1}}, "logit_bias.a"),
+    ({"logit_bias": {"05": 1}}, "logit_bias.05"),
+    ({"logit_bias": {"257": 1}}, "logit_bias.257"),
+    ({"logit_bias": [5]}, "logit_bias"),
+    ({"min_tokens": -1}, "min_tokens"),
+    ({"max_tokens": 3, "min_tokens": 4}, "min_tokens"),
+    ({"ignore_eos": 1}, "ignore_eos"),
+    ({"verbosity": "low"}, "verbosity"),
+    ({"response_format": {"type": "yaml"}}, "response_format.type"),
     ({"tools": [{"type": "function"}]}, "tools"),
     ({"store": True}, "store"),
     ({"modalities": ["text", "audio"]}, "modalities"),
@@ -225,8 +246,14 @@ async def test_refused_field_is_named(connect, fields, param):
 @pytest.mark.parametrize(
     ("fields", "param"),
     [
-        ({"prompt": ["a", "b"]}, "prompt"),
-        ({"prompt": [[1], [2]]}, "prompt"),
+        ({"prompt": ["a", 1]}, "prompt"),
+        ({"prompt": [[1], []]}, "prompt"),
+        ({"prompt": [[1], "a"]}, "prompt"),
+        ({"prompt": ["a"] * 65}, "prompt"),
+        ({"prompt": ["a", ""]}, "prompt[1]"),
+        ({"prompt": ["a", "\ud800"]}, "prompt[1]"),
+        ({"prompt": [[1], [2, 257]]}, "prompt[1][1]"),
+        ({"prompt": ["x", "x" * 250], "max_tokens": 7}, "max_tokens"),
         ({"prompt": []}, "prompt"),
         ({"prompt": ""}, "prompt"),
         ({"prompt": [1, True]}, "prompt"),
@@ -236,7 +263,10 @@ async def test_refused_field_is_named(connect, fields, param):
         ({}, "prompt"),
         ({"prompt": "x", "logprobs": 6}, "logprobs"),
         ({"prompt": "x", "logprobs": True}, "logprobs"),
-        ({"prompt": "x", "echo": True}, "echo"),
+        ({"prompt": "x", "echo": 1}, "echo"),
+        ({"prompt": "x", "max_tokens": 0}, "max_tokens"),
+        ({"prompt": "x", "min_tokens": 17}, "min_tokens"),
+        ({"prompt": "x", "n": 2, "best_of": 3}, "best_of"),
         ({"prompt": "x", "suffix": "y"}, "suffix"),
         ({"prompt": "x", "best_of": 2}, "best_of"),
         ({"prompt": "x", "messages": []}, "messages"),
@@ -383,7 +413,7 @@ async def test_fingerprint_changes_with_weights_precision_and_digests(connect):
 async def test_metrics_count_what_was_answered(connect):
     async with connect(FakeEngine(says("abc"))) as client:
         await client.post(CHAT, json=HELLO | {"hetspec": {"mode": "tree"}})
-        await client.post(CHAT, json=HELLO | {"n": 2})
+        await client.post(CHAT, json=HELLO | {"n": 0})
         text = (await client.get("/metrics")).text
     samples = {
         (s.name, *sorted(s.labels.values())): s.value for f in text_string_to_metric_families(text) for s in f.samples
@@ -402,7 +432,7 @@ async def test_openapi_document_describes_both_endpoints(connect):
     schemas = document["components"]["schemas"]
     assert {CHAT, COMPLETIONS} <= set(document["paths"])
     assert schemas["ChatBody"]["additionalProperties"] is False
-    assert schemas["ChatBody"]["properties"]["n"]["enum"] == [None, 1]
+    assert schemas["ChatBody"]["properties"]["store"]["enum"] == [None, False]
     assert {"type": "string"} in schemas["Message"]["properties"]["content"]["anyOf"]
 
 

@@ -4,72 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import signal
-from collections.abc import AsyncIterator, Iterable
-from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from collections.abc import Iterable
 from typing import Any
 
 import httpx
 import openai
 import pytest
-import uvicorn
 
-from orchestrator.__main__ import DrainingServer, listen
-from orchestrator.api.admission import Admission
-from orchestrator.api.app import create_app
-from orchestrator.config import OrchestratorSettings
 from orchestrator.engine.request import Emission, GenerationRequest
-from tests.contract.fake_engine import FakeEngine, Step, byte_level_text, says, tokens
-
-CHAT = "/v1/chat/completions"
-HELLO: dict[str, Any] = {"messages": [{"role": "user", "content": "hi"}]}
-TEXT = byte_level_text()
-
-
-@dataclass
-class Running:
-    server: DrainingServer
-    client: httpx.AsyncClient
-    url: str
-
-
-@asynccontextmanager
-async def serve(engine: FakeEngine, **fields: Any) -> AsyncIterator[Running]:
-    settings = OrchestratorSettings(**fields)
-    admission = Admission(settings.max_running, settings.max_queued)
-    config = uvicorn.Config(create_app(engine, settings, admission), log_config=None, timeout_graceful_shutdown=1)
-    server = DrainingServer(config, admission, settings.drain_s)
-    listener = listen("127.0.0.1", 0)
-    url = f"http://127.0.0.1:{listener.getsockname()[1]}"
-    serving = asyncio.create_task(server._serve(sockets=[listener]))  # without signal handlers
-    try:
-        async with httpx.AsyncClient(base_url=url, timeout=20) as client:
-            yield Running(server, client, url)
-    finally:
-        server.should_exit = True
-        await serving
-
-
-class Gated:
-    """Says one token at once where `early`, the rest when `gate` opens."""
-
-    def __init__(self, early: bool) -> None:
-        self._early = early
-        self.gate = asyncio.Event()
-        self.started = asyncio.Event()
-
-    def __call__(self, request: GenerationRequest) -> Iterable[Step]:
-        self.started.set()
-        if self._early:
-            yield Emission("a", tokens(TEXT, "a"), None)
-        yield self.gate
-        yield Emission("b", tokens(TEXT, "b"), "stop")
-
-
-async def wait_for(condition: Any) -> None:
-    async with asyncio.timeout(10):
-        while not condition():
-            await asyncio.sleep(0.01)
+from tests.contract.fake_engine import FakeEngine, Step, says
+from tests.contract.running import CHAT, HELLO, Gated, Running, serve, wait_for
 
 
 @pytest.mark.parametrize("streamed", [False, True])
@@ -197,7 +141,7 @@ async def test_openai_client_sees_its_own_exceptions():
     async with serve(engine) as running, openai_client(running) as client:
         messages: Any = HELLO["messages"]
         with pytest.raises(openai.BadRequestError) as refused:
-            await client.chat.completions.create(model="default", messages=messages, n=2)
+            await client.chat.completions.create(model="default", messages=messages, n=0)
         assert refused.value.param == "n"
         with pytest.raises(openai.NotFoundError):
             await client.chat.completions.create(model="gpt-4", messages=messages)

@@ -34,7 +34,16 @@ def orchestrator(**settings: str) -> Iterator[subprocess.Popen[str]]:
 
 @pytest.mark.parametrize(
     ("name", "value"),
-    [("port", "http"), ("port", "65536"), ("mode", "fast"), ("verifier", "nowhere"), ("drain_s", "-1"), ("port", "")],
+    [
+        ("port", "http"),
+        ("port", "65536"),
+        ("mode", "fast"),
+        ("verifier", "nowhere"),
+        ("drain_s", "-1"),
+        ("port", ""),
+        ("metrics_port", "65536"),
+        ("log_level", "LOUD"),
+    ],
 )
 def test_bad_setting_is_one_line_and_exit_code_2(name, value):
     with orchestrator(**{name: value}) as process:
@@ -52,6 +61,15 @@ def test_taken_port_is_one_line_and_exit_code_2():
     assert process.returncode == 2
     assert told.count("\n") == 1
     assert f"127.0.0.1:{port}" in told
+
+
+def test_taken_metrics_port_is_one_line_and_exit_code_2():
+    with socket.create_server(("127.0.0.1", 0)) as holder:
+        port = holder.getsockname()[1]
+        with orchestrator(metrics_port=str(port)) as process:
+            _, told = process.communicate(timeout=30)
+    assert process.returncode == 2
+    assert told == f"orchestrator: HETSPEC_METRICS_PORT: cannot listen on 127.0.0.1:{port}: Address already in use\n"
 
 
 def test_it_lives_without_units_says_so_and_ends_on_sigterm():

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from scipy import special
 
 from hetspec.decoding.choose import choose
+from hetspec.decoding.constraint import Constraint, Past
 from hetspec.decoding.sampling import NoiseKey, Sampling
 from hetspec.decoding.tree import TokenTree
 from hetspec.model.self_check import SelfCheckError
@@ -111,6 +112,14 @@ BROKEN = {
     r"end_ids\[0\] = 12": replace(SOUND, end_ids=(VOCAB,)),
     "max_tokens = 0": replace(SOUND, max_tokens=0),
     f"top_logprobs = {MAX_LOGPROBS + 1}": replace(SOUND, top_logprobs=MAX_LOGPROBS + 1),
+    r"sampling.bias\[1\] = 12": replace(SOUND, sampling=Sampling(bias=((0, 1.0), (VOCAB, 1.0)))),
+    r"constraint.withheld\[0\] = 12": replace(SOUND, constraint=Constraint((VOCAB,), 9)),
+    r"past.prompt\[0\] = 12": replace(SOUND, past=Past(prompt=(VOCAB,))),
+    r"past.output\[2\] = 12": replace(SOUND, past=Past(output=(0, 1, VOCAB))),
+    r"scored\[0\] = 12": replace(SOUND, tree=TokenTree(), scored=(VOCAB, 0, 0), top_logprobs=0),
+    "hidden: 3 rows, must be 2, one a scored token": replace(SOUND, tree=TokenTree(), scored=(1, 0), top_logprobs=0),
+    "top_logprobs: absent, must be given to score": replace(SOUND, tree=TokenTree(), scored=(1, 0, 0)),
+    "tree: 2 nodes, must be empty where tokens are scored": replace(SOUND, scored=(1, 0, 0), top_logprobs=0),
 }
 
 
@@ -145,6 +154,39 @@ def test_logprobs_are_the_heads_whatever_the_temperature() -> None:
     want = special.log_softmax(head.logits(chain.rows)[0, :-1].astype(float))
     assert walk.logprobs[0].logprob == pytest.approx(want[walk.tokens[0]])
     assert walk.logprobs[0].top_ids == tuple(np.argsort(-want)[:3])
+
+
+def test_logprobs_are_the_heads_whatever_is_adjusted() -> None:
+    """The tokens of a walk change with penalties and bias, along the path too; their logprobs do not."""
+    head = StandInHead()
+    chain = Chain.of(head, 3, seed=4)
+    strange = tuple((token, 50.0) for token in range(3))
+    plain = replace(chain.item, top_logprobs=VOCAB)
+    adjusted = replace(plain, sampling=Sampling(frequency_penalty=60.0, bias=strange), past=Past(output=(0,)))
+    tokens = {}
+    for item in (plain, adjusted):
+        walk = run_alone(engine_of(head), item)
+        assert isinstance(walk, Walk)
+        tokens[item] = walk.tokens
+        want = special.log_softmax(head.logits(chain.rows)[0, :-1].astype(float))
+        assert walk.logprobs[0].logprob == pytest.approx(want[walk.tokens[0]])
+        assert list(walk.logprobs[0].top_ids) == np.argsort(-want, kind="stable").tolist()
+    assert tokens[plain] != tokens[adjusted]
+
+
+def test_scored_tokens_get_the_logprobs_of_their_rows_and_nothing_is_chosen() -> None:
+    """Beside items that walk, and more rows than are projected together."""
+    head = StandInHead()
+    rows = np.random.default_rng(7).normal(0, 2, (37, HIDDEN)).astype(np.float32)
+    tokens = tuple(int(token) for token in np.random.default_rng(8).integers(0, VOCAB - 1, 37))
+    scored = replace(SOUND, hidden=rows_to_bytes(rows), tree=TokenTree(), scored=tokens, top_logprobs=2)
+    walked, result, again = engine_of(head).run([SOUND, scored, SOUND], lambda: False).items
+    assert walked == again == run_alone(engine_of(head), SOUND)
+    assert isinstance(result, Walk)
+    assert (result.tokens, result.accepted) == ((), ())
+    want = special.log_softmax(head.logits(rows)[:, :-1].astype(float), axis=1)
+    assert [entry.logprob for entry in result.logprobs] == pytest.approx(want[np.arange(37), tokens].tolist())
+    assert [entry.top_ids for entry in result.logprobs] == [tuple(np.argsort(-row)[:2]) for row in want]
 
 
 def test_a_task_told_to_stop_projects_nothing_more() -> None:

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from pydantic import ValidationError
 
 from hetspec.decoding.tree import ROOT, TokenTree
+from hetspec.model.cut import NEVER, Cut
 from hetspec.model.kv import PAGE
 from hetspec.model.lease import WeightsUnavailableError
 from hetspec.model.transformer import Transformer
@@ -178,11 +179,11 @@ class TornPack(MemoryPack):
 
     after = 10**9
 
-    def read_into(self, offset: int, buffer: memoryview) -> None:
+    def read_into(self, offset: int, buffer: memoryview, cut: Cut = NEVER) -> None:
         self.after -= 1
         if self.after < 0:
             raise WeightsUnavailableError("weight store: gone")
-        super().read_into(offset, buffer)
+        super().read_into(offset, buffer, cut)
 
 
 @pytest.mark.parametrize("after", [0, 1])

@@ -12,6 +12,7 @@ import pytest
 
 from hetspec.decoding.history import History
 from hetspec.model.checkpoint import open_checkpoint
+from hetspec.model.cut import NEVER, Cut
 from hetspec.model.pack import PackFile, PackLayout, open_pack
 from hetspec.model.pack_writer import write_pack
 from hetspec.model.transformer import Span, Transformer
@@ -77,9 +78,9 @@ class CountingReader:
         self.map = pack.map
         self.offsets: list[int] = []
 
-    def read_into(self, offset: int, buffer: memoryview) -> None:
+    def read_into(self, offset: int, buffer: memoryview, cut: Cut = NEVER) -> None:
         self.offsets.append(offset)
-        self._pack.read_into(offset, buffer)
+        self._pack.read_into(offset, buffer, cut)
 
 
 @pytest.mark.parametrize("precision", ["int8", "float32"])

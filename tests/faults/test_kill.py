@@ -6,6 +6,7 @@ import asyncio
 import random
 import signal
 from collections.abc import AsyncIterator, Callable, Sequence
+from functools import partial
 from pathlib import Path
 
 import httpx
@@ -13,7 +14,7 @@ import pytest
 import pytest_asyncio
 
 from tests.prompts import chat_ids, spread
-from tests.system import SERVICES, Ask, Processes, Setup, System
+from tests.system import SERVICES, Ask, Processes, Setup, System, until, until_async
 from weight_store.config import embedded_model
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
@@ -155,6 +156,39 @@ async def test_an_orchestrator_that_is_killed_leaves_nothing_and_comes_back(proc
         await processes.stream(BODY, at_third_chunk(lambda: processes.cycle("orchestrator", signal.SIGKILL)))
     await processes.settle()
     assert text_of(await processes.stream(BODY)) == expected
+
+
+async def test_an_orchestrator_told_to_end_finishes_what_runs_and_refuses_the_rest(processes: Processes) -> None:
+    """A frozen sampler holds up two requests, one streamed, until the third has been refused."""
+    expected = text_of(await processes.stream(BODY))
+    async with httpx.AsyncClient(base_url=processes.url, timeout=60) as client:
+        streamed = asyncio.create_task(processes.stream(BODY))
+        whole = asyncio.create_task(client.post("/v1/completions", json=BODY))
+        await until_async(partial(sessions_are, processes, 2))
+        processes.signal("sampler", signal.SIGSTOP)
+        process = processes.running["orchestrator"]
+        process.send_signal(signal.SIGTERM)
+        try:
+            await until_async(partial(is_draining, client))
+            refused = await client.post("/v1/completions", json=BODY)
+            assert (refused.status_code, refused.json()["error"]["code"]) == (503, "shutting_down")
+        finally:
+            processes.signal("sampler", signal.SIGCONT)
+        assert text_of(await streamed) == expected
+        assert (await whole).json()["choices"][0]["text"] == expected
+    await until(lambda: process.poll() is not None)
+    assert process.returncode == 0
+    del processes.running["orchestrator"]
+    processes.start("orchestrator")
+    await processes.settle()
+
+
+async def sessions_are(processes: Processes, count: int) -> bool:
+    return bool((await processes.describe("verifier")).sessions == count)
+
+
+async def is_draining(client: httpx.AsyncClient) -> bool:
+    return bool((await client.get("/readyz")).json()["status"] == "draining")
 
 
 def at_third_chunk(action: Action) -> Action:

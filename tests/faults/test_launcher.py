@@ -68,7 +68,7 @@ class Place:
         self.environ = {
             f"HETSPEC_{name.upper()}": f"127.0.0.1:{p}" for name, p in zip(settings.UNITS, units, strict=True)
         }
-        self.environ["HETSPEC_PORT"] = str(port)
+        self.environ |= {"HETSPEC_PORT": str(port), "HETSPEC_METRICS_PORT": "0"}
         self.folder = RunFolder(root / ".run")
         self.said: list[str] = []
         self.launchers: list[Launcher] = []
@@ -217,16 +217,22 @@ def test_process_of_another_start_time_is_not_ours(stranger):
 
 
 def test_units_get_their_own_place_and_the_users_settings():
-    environ = {"HETSPEC_HOST": "0.0.0.0", "HETSPEC_VERIFIER": "localhost:7102", "HETSPEC_TARGET": "a", "HOME": "/"}
+    environ = {"HETSPEC_HOST": "0.0.0.0", "HETSPEC_VERIFIER": "localhost:7402", "HETSPEC_TARGET": "a", "HOME": "/"}
     told = {service.name: service for service in settings.services(environ)}
     assert (told["orchestrator"].host, told["orchestrator"].address) == ("0.0.0.0", "127.0.0.1:8000")
-    assert (told["verifier"].host, told["verifier"].port) == ("localhost", 7102)
+    assert (told["verifier"].host, told["verifier"].port) == ("localhost", 7402)
     assert told["sampler"].env == {
         "HETSPEC_HOST": "127.0.0.1",
         "HETSPEC_PORT": "7004",
-        "HETSPEC_VERIFIER": "localhost:7102",
+        "HETSPEC_METRICS_PORT": "7104",
+        "HETSPEC_VERIFIER": "localhost:7402",
         "HETSPEC_TARGET": "a",
     }
+
+
+def test_services_start_anew_when_spans_are_to_go_elsewhere():
+    here, there = (settings.services({"OTEL_EXPORTER_OTLP_ENDPOINT": f"http://{host}:4317"}) for host in ("a", "b"))
+    assert all(a.digest("code") != b.digest("code") for a, b in zip(here, there, strict=True))
 
 
 @pytest.mark.parametrize(
@@ -237,6 +243,8 @@ def test_units_get_their_own_place_and_the_users_settings():
         ({"HETSPEC_SAMPLER": "10.0.0.7:7004"}, "HETSPEC_SAMPLER"),
         ({"HETSPEC_SAMPLER": "7004"}, "HETSPEC_SAMPLER"),
         ({"HETSPEC_PORT": "7001"}, "port 7001"),
+        ({"HETSPEC_METRICS_PORT": "7000"}, "port 7001"),
+        ({"HETSPEC_METRICS_PORT": "65535"}, "HETSPEC_METRICS_PORT"),
     ],
 )
 def test_setting_that_cannot_be_is_named(environ, named):

@@ -76,7 +76,8 @@ def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
         listeners = [held.enter_context(socket.create_server(("127.0.0.1", 0))) for _ in range(5)]
         *units, port = [listener.getsockname()[1] for listener in listeners]
     environ = {f"HETSPEC_{name.upper()}": f"127.0.0.1:{p}" for name, p in zip(settings.UNITS, units, strict=True)}
-    environ |= {"HETSPEC_PORT": str(port), "HETSPEC_THREADS": "1"}
+    environ |= {"HETSPEC_PORT": str(port), "HETSPEC_METRICS_PORT": "0", "HETSPEC_THREADS": "1"}
+    environ["HETSPEC_PREFIX_TOKENS"] = "0"
     environ["HETSPEC_CACHE_DIR"] = str(tmp_path_factory.mktemp("packs"))
     made = Stack(RunFolder(tmp_path_factory.mktemp("run")), settings.services(environ))
     try:

@@ -15,12 +15,15 @@ class Item:
     name: int
     rows: int
     is_prompt: bool
+    alone: bool = False
 
 
 @st.composite
 def queues(draw: st.DrawFn) -> list[Item]:
-    kinds = draw(st.lists(st.tuples(st.integers(1, 40), st.booleans()), max_size=12))
-    return [Item(name, rows, is_prompt) for name, (rows, is_prompt) in enumerate(kinds)]
+    kinds = draw(
+        st.lists(st.tuples(st.integers(1, 40), st.booleans(), st.sampled_from([False] * 5 + [True])), max_size=12)
+    )
+    return [Item(name, rows, is_prompt, alone) for name, (rows, is_prompt, alone) in enumerate(kinds)]
 
 
 limits = st.builds(PassLimits, st.integers(1, 64), st.integers(1, 64))
@@ -52,7 +55,14 @@ def test_nothing_is_left_that_would_have_fitted(waiting: list[Item], within: Pas
         before = [each for each in taken if each.name < item.name]
         too_many = rows_of(before) + item.rows > within.max_rows
         too_much_prompt = item.is_prompt and rows_of(before, True) + item.rows > within.max_prompt_rows
-        assert too_many or too_much_prompt
+        alone = bool(before) and (item.alone or before[0].alone)
+        assert too_many or too_much_prompt or alone
+
+
+@given(queues(), limits)
+def test_one_that_is_to_go_alone_does(waiting: list[Item], within: PassLimits) -> None:
+    taken, _ = compose_pass(waiting, within)
+    assert len(taken) <= 1 or not any(item.alone for item in taken)
 
 
 @given(queues(), limits)

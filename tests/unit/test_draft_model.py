@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from drafter.draft_model import DraftModel
 from drafter.engine import MAX_DEPTH, MAX_NODES, DrafterEngine
 from hetspec.decoding.choose import choose
+from hetspec.decoding.constraint import Constraint, Past
 from hetspec.decoding.history import History
 from hetspec.decoding.sampling import NoiseKey, Sampling
 from hetspec.decoding.tree import ROOT, TokenTree
@@ -257,6 +258,33 @@ def test_a_draft_that_is_stopped_leaves_the_session_sound(looks: int) -> None:
     ENGINE.release(["s"])
 
 
+def test_every_branch_is_adjusted_by_its_own_path() -> None:
+    """Below each node hangs what would come first, were the path down to it part of the output."""
+    prompt = list(range(1, 12))
+    sampling = Sampling(0.7, repetition_penalty=1.5, frequency_penalty=0.9, bias=((7, 2.0),))
+    policy = DraftPolicy(24, 3, 3, (MODEL,))
+
+    def tree_after(path: list[int], grown: DraftPolicy) -> TokenTree:
+        client = Client("s")
+        item = client.item((), prompt + path, grown, sampling)
+        past = Past(tuple(sorted(set(prompt))), (5, *path))
+        (draft,) = run(ENGINE, replace(item, past=past)).items
+        ENGINE.release(["s"])
+        assert isinstance(draft, Draft)
+        return draft.tree
+
+    def children(tree: TokenTree, parent: int) -> list[int]:
+        return sorted(token for token, above in zip(tree.tokens, tree.parents, strict=True) if above == parent)
+
+    tree = tree_after([], policy)
+    inner = [node for node in range(len(tree)) if children(tree, node)]
+    assert len(inner) >= 3
+    for node in inner:
+        path = [tree.tokens[above] for above in tree.path(node)]
+        first_level = tree_after(path, replace(policy, max_depth=1))
+        assert set(children(tree, node)) <= set(children(first_level, ROOT))
+
+
 GOOD = Client("good").item((), [1, 2], TREE, Sampling())
 BROKEN = {
     "policy.max_nodes = 0": replace(GOOD, policy=replace(TREE, max_nodes=0)),
@@ -265,6 +293,9 @@ BROKEN = {
     "policy.width = 0": replace(GOOD, policy=replace(TREE, width=0)),
     "policy.sources: 3 is not one of": replace(GOOD, policy=replace(TREE, sources=(3,))),
     r"append\[1\] = 40": replace(GOOD, update=replace(GOOD.update, append=(1, 40))),
+    r"sampling.bias\[0\] = 40": replace(GOOD, sampling=Sampling(bias=((40, 1.0),))),
+    r"constraint.withheld\[1\] = 40": replace(GOOD, constraint=Constraint((3, 40), 9)),
+    r"past.output\[0\] = 41": replace(GOOD, past=Past(output=(41,))),
     "good is in this task twice": GOOD,
 }
 

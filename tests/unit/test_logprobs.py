@@ -7,9 +7,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hetspec.rpc.messages import TokenLogprobs
+from hetspec.text.vocabulary import Vocabulary
 from orchestrator.api.logprobs import ChatLogprobs, CompletionLogprobs
 from orchestrator.engine.request import EmittedToken
 from tests.contract.fake_engine import byte_level_text, tokens
+from tests.vocabularies import sentencepiece
 
 TEXT = byte_level_text()
 
@@ -48,3 +50,20 @@ def test_chosen_token_is_among_the_best_even_when_it_is_not():
     token = EmittedToken(40, TokenLogprobs(-7.0, (41, 42), (-0.1, -3.0)))
     (top,) = CompletionLogprobs(TEXT.vocabulary).render([token])["top_logprobs"]
     assert list(top.values()) == [-0.1, -3.0, -7.0]
+
+
+def test_a_part_of_a_character_is_written_by_its_bytes():
+    """Two of them would read alike as U+FFFD, and be one key."""
+    first, second = (token.id for token in tokens(TEXT, "é", top=0))
+    told = CompletionLogprobs(TEXT.vocabulary).render([EmittedToken(first, TokenLogprobs(-1.0, (second,), (-0.5,)))])
+    assert told["tokens"] == ["bytes:\\xc3"]
+    assert told["top_logprobs"] == [{"bytes:\\xa9": -0.5, "bytes:\\xc3": -1.0}]
+
+
+def test_of_tokens_that_read_the_same_the_best_one_stays():
+    """SentencePiece has a byte token and a piece for one letter."""
+    vocabulary = Vocabulary(sentencepiece().tokenizer.to_str())
+    ids = {token: id_ for id_, token in vocabulary.tokens.items()}
+    byte, piece = ids["<0x6E>"], ids["n"]
+    told = CompletionLogprobs(vocabulary).render([EmittedToken(byte, TokenLogprobs(-3.0, (piece,), (-0.25,)))])
+    assert (told["token_logprobs"], told["top_logprobs"]) == ([-3.0], [{"n": -0.25}])

@@ -17,6 +17,7 @@ OLDEST = "1.30"  # of the versions that the manifests are kept valid for; later 
 KUSTOMIZATION = yaml.safe_load((FOLDER / "kustomization.yaml").read_text())
 UNITS = ("verifier", "drafter", "sampler")
 PODS = ("orchestrator", "weight-store", *UNITS)
+METRICS_PORT = 9100
 Manifest = dict[str, Any]
 
 
@@ -89,7 +90,7 @@ def test_addresses_in_the_settings_are_headless_services_that_reach_their_pods()
         assert service["clusterIP"] == "None"
         assert service["selector"].items() <= labels(name).items()
         assert [entry["port"] for entry in service["ports"]] == [int(port)]
-        assert [entry["containerPort"] for entry in reached["ports"]] == [int(port)]
+        assert [entry["containerPort"] for entry in reached["ports"]] == [int(port), METRICS_PORT]
         assert f"EXPOSE {port}\n" in stage(name)
         assert {reached[f"{kind}Probe"]["grpc"]["port"] for kind in ("startup", "readiness", "liveness")} == {int(port)}
 
@@ -112,8 +113,23 @@ def test_only_the_orchestrator_is_open_to_others() -> None:
     assert [name for name in PODS if allowed("ingress", name, None, port(name))] == ["orchestrator"]
 
 
+def test_metrics_are_scraped_where_the_images_serve_them_and_only_from_the_namespace_monitoring() -> None:
+    assert f"HETSPEC_METRICS_PORT={METRICS_PORT} " in stage("common")
+    assert f"EXPOSE {METRICS_PORT}\n" in stage("common")
+    for name in PODS:
+        annotations = pod(name)["metadata"]["annotations"]
+        assert annotations == {"prometheus.io/scrape": "true", "prometheus.io/port": str(METRICS_PORT)}
+        assert not any(allowed("ingress", name, peer, METRICS_PORT) for peer in (None, *PODS))
+    (policy,) = (each["spec"] for each in manifests("NetworkPolicy") if each["metadata"]["name"] == "metrics")
+    (rule,) = policy["ingress"]
+    assert policy["podSelector"] == {}
+    assert rule["ports"] == [{"port": METRICS_PORT}]
+    assert rule["from"] == [{"namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": "monitoring"}}}]
+
+
 def port(name: str) -> int:
-    (found,) = (entry["containerPort"] for entry in container(name)["ports"])
+    """At which it serves."""
+    (found,) = (entry["containerPort"] for entry in container(name)["ports"] if entry["name"] != "metrics")
     return int(found)
 
 

@@ -15,15 +15,17 @@ from tests import toy
 TEXT = TextModel(toy.text_spec())
 
 
-def cut(ids: list[int], stops: tuple[str, ...], max_tokens: int) -> tuple[str, list[int], str]:
+def cut(
+    ids: list[int], stops: tuple[str, ...], max_tokens: int, min_tokens: int, ignore_eos: bool
+) -> tuple[str, list[int], str]:
     """The oracle: token by token over the whole text so far."""
     text = ""
     for count, token in enumerate(ids, start=1):
-        if token == toy.END_ID:
+        if token == toy.END_ID and not ignore_eos:
             return text, ids[:count], "stop"
-        text += toy.LETTERS[token]
-        ending = [stop for stop in stops if text.endswith(stop)]
-        if ending:
+        text += toy.LETTERS[token] if token != toy.END_ID else ""
+        ending = [stop for stop in stops if text.endswith(stop) and token != toy.END_ID]
+        if ending and count > min_tokens:
             return text[: len(text) - len(max(ending, key=len))], ids[:count], "stop"
         if count == max_tokens:
             return text, ids[:count], "length"
@@ -39,11 +41,21 @@ stop_strings = st.lists(st.text("abc", min_size=1, max_size=4), max_size=4).map(
     stops=stop_strings,
     lengths=st.lists(st.integers(1, 6), min_size=20, max_size=20),
     with_logprobs=st.booleans(),
+    min_tokens=st.just(0) | st.integers(0, 20),
+    ignore_eos=st.booleans(),
 )
 def test_cut_is_that_of_the_whole_text(
-    ids: list[int], stops: tuple[str, ...], lengths: list[int], with_logprobs: bool
+    ids: list[int],
+    stops: tuple[str, ...],
+    lengths: list[int],
+    with_logprobs: bool,
+    min_tokens: int,
+    ignore_eos: bool,
 ) -> None:
-    request = GenerationRequest("r", (1,), Sampling(), NoiseKey(0), len(ids), Mode.TREE, 8, 4, stops)
+    least = min(min_tokens, len(ids))
+    request = GenerationRequest(
+        "r", (1,), Sampling(), NoiseKey(0), len(ids), Mode.TREE, 8, 4, stops, min_tokens=least, ignore_eos=ignore_eos
+    )
     output = Output(request, TEXT)
     text, tokens, reason, start = "", list[EmittedToken](), None, 0
     for length in lengths:
@@ -55,5 +67,5 @@ def test_cut_is_that_of_the_whole_text(
         tokens += emission.tokens
         if (reason := emission.finish_reason) is not None:
             break
-    assert (text, [token.id for token in tokens], reason) == cut(ids, stops, len(ids))
+    assert (text, [token.id for token in tokens], reason) == cut(ids, stops, len(ids), least, ignore_eos)
     assert [t.logprobs for t in tokens] == [TokenLogprobs(-float(t.id)) if with_logprobs else None for t in tokens]

@@ -12,7 +12,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hetspec.model.residency import LayerWeights, load_segment
+from hetspec.model.cut import NEVER, Cut
+from hetspec.model.residency import LayerWeights, PassStopped, load_segment
 from tests.packs import MemoryPack
 
 LAYERS = 6
@@ -29,14 +30,14 @@ class RecordingPack(MemoryPack):
         self.fail_at: int | None = None
         self._offsets = {self.layout.segments[f"layers.{i}"].offset: i for i in range(LAYERS)}
 
-    def read_into(self, offset: int, buffer: memoryview) -> None:
+    def read_into(self, offset: int, buffer: memoryview, cut: Cut = NEVER) -> None:
         layer = self._offsets[offset]
         self.begun.append(layer)
         assert self.gate.wait(10)
         if layer == self.fail_at:
             self.fail_at = None
             raise OSError("torn")
-        super().read_into(offset, buffer)
+        super().read_into(offset, buffer, cut)
 
 
 def layer_bytes(pack: MemoryPack) -> int:
@@ -172,3 +173,31 @@ def test_a_segment_is_the_same_mapped_and_read() -> None:
     read = load_segment(MemoryPack(mapped=False), "head")
     np.testing.assert_array_equal(load_segment(pack, "head"), read)
     assert read.ctypes.data % 4096 == 0
+
+
+def test_a_pass_told_to_stop_waits_for_no_layer_and_leaves_no_read_behind() -> None:
+    pack = StuckPack()
+    weights = LayerWeights(pack, layer_bytes(pack))
+    pack.stuck = True
+    looks = iter([False, False, True])
+    stretches = weights.stretches(lambda: next(looks))
+    assert next(stretches) == (0, 1)
+    with pytest.raises(PassStopped) as stopped:
+        next(stretches)
+    assert stopped.value.layers == 1
+    pack.stuck = False
+    assert [last for _, last in weights.stretches()] == list(range(1, LAYERS + 1))
+    weights.close()
+
+
+class StuckPack(RecordingPack):
+    """While `stuck`, a read lasts until it is cut."""
+
+    stuck = False
+
+    def read_into(self, offset: int, buffer: memoryview, cut: Cut = NEVER) -> None:
+        if self.stuck:
+            cut.wait(60)
+            assert cut.told
+            raise OSError("cut")
+        super().read_into(offset, buffer, cut)

@@ -263,8 +263,8 @@ async def test_without_a_drafter_requests_are_served_all_the_same() -> None:
         assert got.statistics.drafted == 0
 
 
-async def test_a_drafter_that_talks_nonsense_is_asked_less_and_less() -> None:
-    async with World(drafters=[FakeUnit(DRAFT, FakeDrafter, lambda: Fault.NONSENSE)]) as world:
+async def test_a_drafter_that_fails_is_asked_less_and_less() -> None:
+    async with World(drafters=[FakeUnit(DRAFT, FakeDrafter, lambda: Fault.REFUSE)]) as world:
         request = long_request(Mode.TREE, max_tokens=40)
         assert (await answer(world, request)).ids == expected(request)
         assert len(world.drafters[0].engine.passes) == 6  # in rounds 1, 3, 6, 11, 20 and 37

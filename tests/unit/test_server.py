@@ -19,7 +19,9 @@ from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
 
 from hetspec.rpc.channel import open_channel
 from hetspec.rpc.server import PortTakenError, Server, ServerSettings
-from hetspec.v1 import weight_store_pb2, weight_store_pb2_grpc
+from hetspec.telemetry.profiler import Profiler
+from hetspec.telemetry.registry import new_registry
+from hetspec.v1 import profiler_pb2, profiler_pb2_grpc, weight_store_pb2, weight_store_pb2_grpc
 
 NAME = "hetspec.v1.WeightStore"
 SERVING = health_pb2.HealthCheckResponse.SERVING
@@ -33,6 +35,8 @@ class Store(weight_store_pb2_grpc.WeightStoreServicer):
     grpc_names = (NAME,)
 
     def __init__(self) -> None:
+        self.registry = new_registry()
+        self.profiler = Profiler(self.registry)
         self.may_start = asyncio.Event()
         self.may_end = asyncio.Event()
         self.closed = False
@@ -85,6 +89,24 @@ async def test_health_says_not_serving_until_ready_and_again_while_draining() ->
         store.may_end.set()
         await stopping
         assert store.closed
+
+
+async def test_no_service_is_profiled_before_it_is_ready() -> None:
+    store = Store()
+    store.may_end.set()
+    server = Server(store, ServerSettings())
+    starting = asyncio.create_task(server.start())
+    while not server.port:
+        await asyncio.sleep(0.001)
+    async with open_channel(f"127.0.0.1:{server.port}") as channel:
+        profiler = profiler_pb2_grpc.ProfilerStub(channel)
+        with pytest.raises(grpc.aio.AioRpcError) as refused:
+            await profiler.Profile(profiler_pb2.ProfileRequest(seconds=1), timeout=5)
+        assert (refused.value.code(), refused.value.details()) == (grpc.StatusCode.UNAVAILABLE, "store is not ready")
+        store.may_start.set()
+        await starting
+        assert (await profiler.Profile(profiler_pb2.ProfileRequest(seconds=1), timeout=30)).sampler.name
+    await server.stop()
 
 
 async def test_drain_that_takes_longer_than_its_grace_is_cut() -> None:

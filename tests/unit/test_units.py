@@ -3,9 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import random
-from collections.abc import AsyncIterator
+import socket
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from dataclasses import replace
+from itertools import pairwise
+from pathlib import Path
 from typing import Any
 
 import grpc.aio
@@ -14,7 +19,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hetspec.decoding.history import History
-from hetspec.rpc.contracts import VERIFY
+from hetspec.rpc.contracts import DRAFT, VERIFY
 from hetspec.rpc.messages import ErrorCode, HiddenStates, SessionUpdate, UnitError, VerifyItem
 from hetspec.v1 import common_pb2, verifier_pb2, verifier_pb2_grpc
 from orchestrator.policies.batching import PassLimits
@@ -25,7 +30,7 @@ from orchestrator.units.replica_set import ReplicaSet
 from orchestrator.units.resolve import parse_addresses, resolve
 from orchestrator.units.settings import LinkSettings, ReplicaSettings
 from tests import toy
-from tests.fakes import FakeUnit, FakeVerifier
+from tests.fakes import FINGERPRINT, FakeDrafter, FakeUnit, FakeVerifier
 
 Verifiers = ReplicaSet[VerifyItem, HiddenStates]
 VerifierReplica = Replica[VerifyItem, HiddenStates]
@@ -74,6 +79,12 @@ async def submit_all(replica: VerifierReplica, items: list[VerifyItem]) -> list[
 async def entered(unit: FakeUnit) -> None:
     await asyncio.to_thread(unit.engine.entered.wait, 10)
     unit.engine.entered.clear()
+
+
+async def until(condition: Callable[[], bool]) -> None:
+    async with asyncio.timeout(10):
+        while not condition():
+            await asyncio.sleep(0.005)
 
 
 async def test_items_that_wait_at_the_same_time_share_a_pass() -> None:
@@ -299,7 +310,191 @@ async def test_replica_that_comes_later_is_found_without_a_restart() -> None:
     await late.close()
 
 
+async def test_draining_replica_keeps_its_sessions_and_gets_no_new_ones() -> None:
+    leaving, staying = verifier(), verifier()
+    async with replicas_of(leaving, staying) as replicas:
+        replica = next(r for r in replicas.replicas if r.address == leaving.address)
+        replica.pin("a")
+        assert (await replica.submit(item("a", 1), 1)).value.rows == 1
+        draining = asyncio.create_task(leaving.drain())
+        await until(lambda: len(replicas.replicas) == 1)
+        for _ in range(4):
+            other = await replicas.pick()
+            assert other.address == staying.address
+            other.pin("b")
+        known = History([1])
+        more = VerifyItem(SessionUpdate("a", 1, len(known), known.hash, append=(2,)))
+        assert (await replica.submit(more, 1)).value.data == toy.hidden_row([1, 2]).tobytes()
+        assert not draining.done()
+        replica.release("a")
+        await asyncio.wait_for(draining, 10)
+        await until(lambda: not replica.alive)
+
+
+async def test_idle_replica_told_to_end_is_left_at_once() -> None:
+    unit = verifier()
+    async with replicas_of(unit) as replicas:
+        replica = await replicas.pick()
+        await asyncio.wait_for(unit.drain(), 10)
+        await until(lambda: not replica.alive)
+
+
+async def test_pass_under_way_when_its_unit_is_told_to_end_is_answered() -> None:
+    unit = verifier()
+    async with replicas_of(unit) as replicas:
+        replica = await replicas.pick()
+        unit.engine.gate.clear()
+        flying = await submit_all(replica, [item("a")])
+        await entered(unit)
+        waiting = await submit_all(replica, [item("b")])
+        draining = asyncio.create_task(unit.drain())
+        await until(lambda: not replicas.replicas)
+        unit.engine.gate.set()
+        for served in (*flying, *waiting):
+            assert (await served).value.rows == 1
+        await asyncio.wait_for(draining, 10)
+
+
+async def test_lost_unit_leaves_no_connection_behind() -> None:
+    """Whatever the garbage collector has still to find."""
+    unit = verifier()
+    async with replicas_of(unit, how=replace(FAST, doubt_s=(0.01, 0.01))) as replicas:
+        assert (await (await replicas.pick()).submit(item("0"), 1)).value.rows == 1
+        gc.collect()
+        gc.disable()
+        try:
+            before = open_handles()
+            for number in range(4):
+                replica = await replicas.pick()
+                await replica.submit(item(f"next {number}"), 1)
+                replica.blame(Nonsense("no"))
+                await until(lambda replica=replica: not replica.alive)  # type: ignore[misc]
+            await replicas.pick()
+            await until(lambda: open_handles() == before)
+        finally:
+            gc.enable()
+
+
+def open_handles() -> int:
+    return sum(1 for _ in Path("/proc/self/fd").iterdir())
+
+
+async def test_unit_that_answers_nonsense_is_given_up_and_tried_again_after_longer_and_longer_pauses() -> None:
+    liar = Liar(verifier_pb2.VerifyResult(task_id=9, items=[ITEM]))
+    how = replace(FAST, doubt_s=(0.1, 60.0))
+    began: list[float] = []
+    async with replicas_of(liar, how=how) as replicas:
+        for _ in range(4):
+            replica = await replicas.pick()
+            began.append(asyncio.get_running_loop().time())
+            with pytest.raises(UnitLost, match="not under way"):
+                await replica.submit(item("a"), 1)
+    pauses = [later - earlier for earlier, later in pairwise(began)]
+    assert all(pause >= least for pause, least in zip(pauses, (0.1, 0.2, 0.4), strict=True))
+
+
+async def test_only_items_that_the_unit_had_may_be_to_blame_for_its_loss() -> None:
+    unit = verifier()
+    async with replicas_of(unit) as replicas:
+        replica = await replicas.pick()
+        unit.engine.gate.clear()
+        flying = await submit_all(replica, [item("a")])
+        await entered(unit)
+        waiting = await submit_all(replica, [item("b")])
+        await unit.kill()
+        for tasks, had_item in ((flying, True), (waiting, False)):
+            with pytest.raises(UnitLost) as lost:
+                await tasks[0]
+            assert lost.value.had_item is had_item
+
+
+async def test_item_that_is_to_go_alone_shares_its_pass_with_none() -> None:
+    unit = verifier()
+    async with replicas_of(unit) as replicas:
+        replica = await replicas.pick()
+        unit.engine.gate.clear()
+        first = await submit_all(replica, [item("0")])
+        await entered(unit)
+        rest = [asyncio.create_task(replica.submit(item(str(n)), 1, alone=n in (3, 4))) for n in range(1, 7)]
+        await asyncio.sleep(0)
+        unit.engine.gate.set()
+        await asyncio.gather(*first, *rest)
+        assert unit.engine.passes == [1, 4, 1, 1]
+
+
 async def test_item_that_cannot_be_written_fails_instead_of_waiting_for_ever() -> None:
     async with replicas_of(verifier()) as replicas:
         with pytest.raises(UnitLost, match="cannot be sent a task"):
             await (await replicas.pick()).submit(item("a", -1), 1)
+
+
+async def test_name_that_resolves_later_is_found_then_and_its_addresses_stay_when_it_stops_resolving(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    unit = verifier()
+    await unit.start()
+    answers: list[Any] = [socket.gaierror("not yet"), UnicodeError("too long"), [unit.port], socket.gaierror("gone")]
+
+    async def getaddrinfo(_host: str, port: int, **_: Any) -> Any:
+        answer = answers.pop(0) if len(answers) > 1 else answers[0]
+        if isinstance(answer, Exception):
+            raise answer
+        return [(socket.AF_INET, None, None, "", ("127.0.0.1", port))]
+
+    monkeypatch.setattr(asyncio.get_running_loop(), "getaddrinfo", getaddrinfo)
+    replicas = ReplicaSet(VERIFY, f"late.invalid:{unit.port}", lambda _: PassLimits(64, 64), FAST)
+    replicas.start()
+    try:
+        replica = await replicas.pick()
+        await asyncio.sleep(3 * FAST.resolve_every_s)
+        assert len(answers) == 1
+        assert (await replica.submit(item("a"), 1)).value.rows == 1
+        await unit.kill()
+        await until(lambda: not replicas.loads)
+    finally:
+        await replicas.close()
+        await unit.close()
+
+
+async def test_address_that_changes_its_owner_is_asked_again_and_never_mistaken() -> None:
+    first, other, last = verifier(), FakeUnit(DRAFT, FakeDrafter), verifier()
+    async with replicas_of(first) as replicas:
+        other.port = last.port = first.port
+        await first.kill()
+        await other.start()
+        await asyncio.sleep(0.3)
+        assert replicas.replicas == ()
+        await other.kill()
+        await last.start()
+        assert (await (await replicas.pick()).submit(item("a"), 1)).value.rows == 1
+        await last.close()
+
+
+async def test_unit_with_two_addresses_is_one_replica() -> None:
+    unit = verifier()
+    await unit.start()
+    replicas = ReplicaSet(VERIFY, f"{unit.address},localhost:{unit.port}", lambda _: PassLimits(64, 64), FAST)
+    replicas._names = (("127.0.0.1", unit.port), ("127.0.0.2", unit.port))
+    replicas.start()
+    try:
+        await replicas.pick()
+        await until(lambda: len(replicas.loads) == 2)
+        await asyncio.sleep(0.3)
+        assert len(replicas.replicas) == 1
+    finally:
+        await replicas.close()
+        await unit.close()
+
+
+async def test_replica_of_another_checkpoint_is_left_alone() -> None:
+    async with replicas_of(verifier(), verifier()) as replicas:
+        replicas.replicas[0].description.identity.fingerprint = "another"
+        replicas.fingerprint = FINGERPRINT
+        assert len(replicas.replicas) == len(replicas.strangers) == 1
+        assert (await replicas.pick()).description.identity.fingerprint == FINGERPRINT
+
+
+async def test_session_waits_for_its_own_digest_and_says_so() -> None:
+    async with replicas_of(verifier(digest="x"), how=IMPATIENT) as replicas:
+        with pytest.raises(NoReplica, match=r"^no verifier for 0\.2 s: 1 there, none of digest z$"):
+            await replicas.pick("z")

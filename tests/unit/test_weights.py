@@ -16,7 +16,10 @@ from typing import Any
 import pytest
 
 from hetspec.model.checkpoint import open_checkpoint
+from hetspec.model.cut import Cut
+from hetspec.model.lease import ReadCutError
 from hetspec.model.pack import PackLayout
+from hetspec.model.transformer import Span, Transformer
 from hetspec.model.weights import (
     RoleMissingError,
     WeightsChangedError,
@@ -59,6 +62,10 @@ class StoreThread:
         if self._server is not None:
             self._run(self._server.stop())
             self._server = None
+
+    def restart(self) -> None:
+        self.stop()
+        self.start()
 
     def close(self) -> None:
         self.stop()
@@ -210,6 +217,35 @@ def test_a_remote_read_waits_for_the_store_to_come_back(store: StoreThread) -> N
         assert not reading.done()
         store.start()
         assert reading.result(10) == pack_path(store).read_bytes()[:8192]
+
+
+def test_a_remote_read_that_nobody_waits_for_ends_at_once_though_the_store_is_away(store: StoreThread) -> None:
+    with source(store, 60, remote=True) as weights, ThreadPoolExecutor(1) as thread:
+        store.stop()
+        cut = Cut()
+        reading = thread.submit(weights.read_into, 0, memoryview(bytearray(8192)), cut)
+        time.sleep(0.2)
+        assert not reading.done()
+        cut.tell()
+        with pytest.raises(ReadCutError):
+            reading.result(5)
+
+
+def test_a_pass_whose_layers_stream_goes_on_when_the_store_comes_back(store: StoreThread) -> None:
+    """The store goes away before every layer in turn; the rows are those of a pass that nothing disturbed."""
+    store.target = make_checkpoint(store.cache.parent / "deep", "qwen3", gguf=True, num_hidden_layers=4)
+    store.restart()
+    with source(store, 20, remote=True) as weights:
+        size = weights.layout.segments["layers.0"].bytes
+        model = Transformer(weights, threads=1, max_rows=64, max_context=64, kv_capacity_tokens=512, budget_bytes=size)
+        expected, _ = model.run([Span(model.new_cache(), [5, 6, 7])])
+        for gone_at in range(4):
+            looks = iter(range(100))
+            rows, _ = model.run(
+                [Span(model.new_cache(), [5, 6, 7])], lambda at=gone_at, n=looks: next(n) == at and store.restart()
+            )
+            assert rows.tobytes() == expected.tobytes()
+        model.close()
 
 
 def test_a_remote_read_gives_up_when_the_store_stays_away(store: StoreThread) -> None:

@@ -29,6 +29,10 @@ class Constraint:
     grammar: Grammar | None = None
 
 
+class DeadEnd(Exception):
+    """Nothing may follow, or it takes too much to find out what may: the output cannot go on."""
+
+
 @dataclass(frozen=True, slots=True)
 class Past:
     """prompt: distinct ids, ascending, for the repetition penalty. output: every token emitted so far, in order."""

@@ -5,6 +5,9 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
+MAX_CHANGE = 1e6
+"""No penalty and no bias is larger: logits, and what is made of them, stay far from float32's limits."""
+
 
 @dataclass(frozen=True, slots=True)
 class Sampling:
@@ -31,16 +34,22 @@ class Sampling:
             raise ValueError(f"top_p = {self.top_p}, must be in (0, 1]")
         if not 0 <= self.min_p <= 1:
             raise ValueError(f"min_p = {self.min_p}, must be in [0, 1]")
-        if not (math.isfinite(self.repetition_penalty) and self.repetition_penalty > 0):
-            raise ValueError(f"repetition_penalty = {self.repetition_penalty}, must be > 0")
+        if not 1 / MAX_CHANGE <= self.repetition_penalty <= MAX_CHANGE:
+            bounds = f"[{1 / MAX_CHANGE}, {MAX_CHANGE}]"
+            raise ValueError(f"repetition_penalty = {self.repetition_penalty}, must be in {bounds}")
         for name in ("frequency_penalty", "presence_penalty"):
-            if not math.isfinite(getattr(self, name)):
-                raise ValueError(f"{name} = {getattr(self, name)}, must be finite")
-        ids = [token for token, _ in self.bias]
-        if ids != sorted(set(ids)):
-            raise ValueError(f"bias: ids {ids} must ascend")
-        if not all(math.isfinite(bias) for _, bias in self.bias):
-            raise ValueError("bias: every value must be finite")
+            if not abs(getattr(self, name)) <= MAX_CHANGE:
+                raise ValueError(f"{name} = {getattr(self, name)}, must be in [-{MAX_CHANGE}, {MAX_CHANGE}]")
+        self._check_bias()
+
+    def _check_bias(self) -> None:
+        last = -1
+        for token, bias in self.bias:
+            if token <= last:
+                raise ValueError(f"bias: id {token} after {last}, ids must ascend")
+            if not abs(bias) <= MAX_CHANGE:
+                raise ValueError(f"bias: {bias} of id {token}, must be in [-{MAX_CHANGE}, {MAX_CHANGE}]")
+            last = token
 
     @property
     def penalises(self) -> bool:

@@ -12,7 +12,9 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
+from hetspec.decoding.adjust import Adjuster
 from hetspec.decoding.choose import Logits, Logprobs, choose, logprobs_of
+from hetspec.decoding.constraint import DeadEnd
 from hetspec.decoding.sampling import NoiseKey, Sampling
 from hetspec.decoding.tree import ROOT, TokenTree
 
@@ -29,6 +31,7 @@ class WalkSpec:
 
     position: absolute position of the first token chosen. max_tokens: emit at most so many, at least 1.
     end_ids: emitting one of these ends the walk. top_logprobs: None asks for no logprobs.
+    adjuster: what the request changes of the logits; None: nothing.
     """
 
     tree: TokenTree
@@ -38,6 +41,7 @@ class WalkSpec:
     max_tokens: int
     end_ids: frozenset[int] = frozenset()
     top_logprobs: int | None = None
+    adjuster: Adjuster | None = None
 
     def __post_init__(self) -> None:
         if self.max_tokens < 1:
@@ -48,11 +52,15 @@ class WalkSpec:
 
 @dataclass(slots=True)
 class Steps:
-    """What a walk emitted: tokens[i] is node accepted[i]'s; one more, the bonus, unless it ended on a node."""
+    """What a walk emitted: tokens[i] is node accepted[i]'s; one more, the bonus, unless it ended on a node.
+
+    dead_end: why nothing could be chosen next.
+    """
 
     tokens: list[int] = field(default_factory=list)
     accepted: list[int] = field(default_factory=list)
     logprobs: list[Logprobs] = field(default_factory=list)
+    dead_end: str | None = None
 
     @property
     def node(self) -> int:
@@ -74,7 +82,13 @@ def walk(specs: Sequence[WalkSpec], project: Project, forbidden: NDArray[np.intp
 
 def _step(spec: WalkSpec, steps: Steps, logits: Logits) -> bool:
     """Emit one token; whether the walk goes on."""
-    token = choose(logits, spec.sampling, spec.noise, spec.position + len(steps.tokens))
+    position = spec.position + len(steps.tokens)
+    try:
+        adjusted = _adjusted(spec, steps, logits, position)
+    except DeadEnd as error:
+        steps.dead_end = str(error)
+        return False
+    token = choose(adjusted, spec.sampling, spec.noise, position)
     if spec.top_logprobs is not None:
         steps.logprobs.append(logprobs_of(logits, token, spec.top_logprobs))
     child = spec.tree.child(steps.node, token)
@@ -83,3 +97,13 @@ def _step(spec: WalkSpec, steps: Steps, logits: Logits) -> bool:
         return False
     steps.accepted.append(child)
     return token not in spec.end_ids and len(steps.tokens) < spec.max_tokens
+
+
+def _adjusted(spec: WalkSpec, steps: Steps, logits: Logits, position: int) -> Logits:
+    """What to choose by. `logits` themselves stay as they are only where logprobs are still to be taken of them."""
+    if spec.adjuster is None or not spec.adjuster.changes(position):
+        return logits
+    if spec.top_logprobs is not None:
+        logits = logits.copy()
+    spec.adjuster.adjust(logits, steps.tokens, position)
+    return logits

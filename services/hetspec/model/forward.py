@@ -2,7 +2,7 @@
 
 Threads share every phase: rows or output panels are dealt out, and a barrier separates phases that read what others
 wrote. Who computes a number never changes it (see `lanes`). Everything is reached by address, through three tables: the
-plan (int64, the constants below), the rows, and the layers' addresses.
+plan (int64, the constants below), the rows, and the layers' addresses. `clocks` is told what each phase took.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from numba.core.types import Array
 
 from hetspec.jit import kernel, part
 from hetspec.model import lanes
+from hetspec.model import operators as op
 from hetspec.model import panels as kernels
 from hetspec.model.lanes import LANES, QMAX
 from hetspec.model.pack import GROUP
@@ -51,6 +52,15 @@ def barrier(plan: Any) -> None:
         spins += 1
         if spins > _SPINS:
             lanes.yield_processor()
+
+
+@part
+def end_phase(plan: Any, clocks: Any, thread: int, operator: int) -> None:
+    """All threads have done their share of an operator when this returns."""
+    op.note(clocks, thread, operator, plan[ROWS])
+    if plan[THREADS] > 1:
+        barrier(plan)
+        op.note(clocks, thread, op.WAIT, plan[ROWS])
 
 
 @part
@@ -216,7 +226,7 @@ def activate(plan: Any, row: int) -> None:
 
 @part
 def layer_pass(
-    plan: Any, table: Any, path: Any, pages: Any, layer: int, weights: int, thread: int, eps: np.float32
+    plan: Any, table: Any, path: Any, pages: Any, clocks: Any, layer: int, weights: int, thread: int, eps: np.float32
 ) -> None:
     """One layer, from the residual rows to the residual rows."""
     threads, rows, hidden = plan[THREADS], plan[ROWS], plan[HIDDEN]
@@ -224,66 +234,68 @@ def layer_pass(
     scores = plan[SCORES] + thread * (plan[HEADS] // plan[KV_HEADS]) * plan[SCORE_STRIDE] * 4
     for row in range(thread, rows, threads):
         norm(plan, row, weights + plan[ATTN_NORM], eps)
-    barrier(plan)
+    end_phase(plan, clocks, thread, op.ATTENTION_NORM)
     linear(
         plan, weights + plan[QKV_W], weights + plan[QKV_SCALE], plan[NORMED], hidden, hidden, plan[QKV_OUT],
         plan[QKV] // LANES, rows, thread,
     )  # fmt: skip
-    barrier(plan)
+    end_phase(plan, clocks, thread, op.QKV)
     for row in range(thread, rows, threads):
         rope_and_store(plan, table, pages, layer, weights, row, eps)
-    barrier(plan)
+    end_phase(plan, clocks, thread, op.ROPE)
     for task in range(thread, rows * plan[KV_HEADS], threads):
         attend(plan, table, path, pages, layer, task // plan[KV_HEADS], task % plan[KV_HEADS], scores)
-    barrier(plan)
+    end_phase(plan, clocks, thread, op.ATTENTION)
     if plan[INT8]:
         for row in range(thread, rows, threads):
             quantise(plan, row, plan[ATTENDED] + row * q_size * 4, q_size)
-        barrier(plan)
+        end_phase(plan, clocks, thread, op.QUANTISE)
     linear(
         plan, weights + plan[O_W], weights + plan[O_SCALE], plan[ATTENDED], q_size, q_size, plan[PROJECTED],
         hidden // LANES, rows, thread,
     )  # fmt: skip
-    barrier(plan)
+    end_phase(plan, clocks, thread, op.OUTPUT)
     for row in range(thread, rows, threads):
         add_projected(plan, row)
         norm(plan, row, weights + plan[FFN_NORM], eps)
-    barrier(plan)
+    end_phase(plan, clocks, thread, op.FFN_NORM)
     linear(
         plan, weights + plan[GATE_UP_W], weights + plan[GATE_UP_SCALE], plan[NORMED], hidden, hidden,
         plan[GATE_UP_OUT], 2 * plan[FFN] // LANES, rows, thread,
     )  # fmt: skip
-    barrier(plan)
+    end_phase(plan, clocks, thread, op.GATE_UP)
     for row in range(thread, rows, threads):
         activate(plan, row)
-    barrier(plan)
+    end_phase(plan, clocks, thread, op.ACTIVATION)
     linear(
         plan, weights + plan[DOWN_W], weights + plan[DOWN_SCALE], plan[GATE_UP_OUT], 2 * plan[FFN], plan[FFN],
         plan[PROJECTED], hidden // LANES, rows, thread,
     )  # fmt: skip
-    barrier(plan)
+    end_phase(plan, clocks, thread, op.DOWN)
     for row in range(thread, rows, threads):
         add_projected(plan, row)
+    end_phase(plan, clocks, thread, op.RESIDUAL)
 
 
-@kernel(_plan, _table, _list, _list, _list, int64)
-def run_layers(plan: Any, table: Any, path: Any, pages: Any, layers: Any, thread: int) -> None:
+@kernel(_plan, _table, _list, _list, _list, op.table_type, int64)
+def run_layers(plan: Any, table: Any, path: Any, pages: Any, layers: Any, clocks: Any, thread: int) -> None:
     """Layers FIRST to LAST - 1 of a pass.
 
     layers: address of each layer's segment. pages: addresses of KV pages, a session's in a row.
     """
     eps = np.float32(lanes.get(plan[EPS]))
+    op.start_clock(clocks, thread)
     for layer in range(plan[FIRST], plan[LAST]):
-        layer_pass(plan, table, path, pages, layer, layers[layer], thread, eps)
-        barrier(plan)
+        layer_pass(plan, table, path, pages, clocks, layer, layers[layer], thread, eps)
 
 
-@kernel(_plan, uintp, uintp, uintp, int64, int64)
-def run_head(plan: Any, norm_weight: int, w: int, scale: int, panels: int, thread: int) -> None:
+@kernel(_plan, uintp, uintp, uintp, int64, op.table_type, int64)
+def run_head(plan: Any, norm_weight: int, w: int, scale: int, panels: int, clocks: Any, thread: int) -> None:
     """Final norm and LM head of the plan's rows, into PROJECTED [rows, panels * 16]."""
     eps = np.float32(lanes.get(plan[EPS]))
+    op.start_clock(clocks, thread)
     for row in range(thread, plan[ROWS], plan[THREADS]):
         norm(plan, row, norm_weight, eps)
-    barrier(plan)
+    end_phase(plan, clocks, thread, op.FINAL_NORM)
     linear(plan, w, scale, plan[NORMED], plan[HIDDEN], plan[HIDDEN], plan[PROJECTED], panels, plan[ROWS], thread)
-    barrier(plan)
+    end_phase(plan, clocks, thread, op.HEAD)

@@ -7,6 +7,7 @@ from numpy.typing import NDArray
 
 from hetspec.model import forward
 from hetspec.model.lanes import LANES
+from hetspec.model.operators import OperatorClocks
 from hetspec.model.pack import round_up
 from hetspec.model.plan import Plan
 from hetspec.model.residency import WeightReader, load_segment
@@ -31,6 +32,7 @@ class Head:
             base + scale.offset if scale else 0,
         )
         self._panels = width // LANES
+        self.clocks = OperatorClocks(layout, "head")
         self._plan = Plan(layout, threads, MAX_ROWS, width)
         self._team = Team(threads)
 
@@ -46,5 +48,9 @@ class Head:
         plan = self._plan
         plan.x[: len(hidden)] = hidden
         plan.start(len(hidden))
-        self._team.run(lambda thread: forward.run_head(plan.entries, *self._addresses, self._panels, thread))
+
+        def native_head(thread: int) -> None:
+            forward.run_head(plan.entries, *self._addresses, self._panels, self.clocks.table, thread)
+
+        self._team.run(native_head)
         return plan.projected[: len(hidden), : self.vocab_size].copy()

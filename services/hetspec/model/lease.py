@@ -8,7 +8,9 @@ from typing import Any
 
 import grpc
 
-from hetspec.rpc.channel import channel_options
+from hetspec.model.cut import NEVER, Cut
+from hetspec.rpc.channel import open_blocking_channel
+from hetspec.rpc.tls import RpcTls
 from hetspec.v1 import weight_store_pb2 as pb
 from hetspec.v1 import weight_store_pb2_grpc
 
@@ -44,21 +46,25 @@ class Backoff:
     def left_s(self) -> float:
         return max(0.0, self._deadline - time.monotonic())
 
-    def wait(self, reason: object) -> None:
+    def wait(self, reason: object, cut: Cut = NEVER) -> None:
         """Raises WeightsUnavailableError when the time is over."""
         if not self.left_s:
             raise WeightsUnavailableError(f"{self._what}: {reason}")
-        time.sleep(min(self._wait_s, self.left_s))
+        cut.wait(min(self._wait_s, self.left_s))
         self._wait_s = min(2 * self._wait_s, _LONGEST_WAIT_S)
+
+
+class ReadCutError(WeightsError):
+    """Nobody waits for the read any more."""
 
 
 class LeaseKeeper:
     """Owns the connection to the store. Thread-safe."""
 
-    def __init__(self, address: str, role: str, precision: str) -> None:
+    def __init__(self, address: str, role: str, precision: str, tls: RpcTls | None = None) -> None:
         self.address = address
         self._request = pb.LeaseRequest(role=role, precision=precision)
-        self._channel = grpc.insecure_channel(address, options=channel_options())
+        self._channel = open_blocking_channel(address, peer="weight_store", tls=tls)
         self.stub: weight_store_pb2_grpc.WeightStoreStub = weight_store_pb2_grpc.WeightStoreStub(self._channel)
         self._state = threading.Condition()
         self._grant: pb.LeaseGrant | None = None  # None: not in force
@@ -76,11 +82,16 @@ class LeaseKeeper:
         if self._error is not None:
             raise self._error
 
-    def grant(self, timeout_s: float) -> pb.LeaseGrant:
-        """The lease in force; waits for one. Raises as `check`, and WeightsUnavailableError when the time is over."""
-        with self._state:
-            self._state.wait_for(lambda: self._grant is not None or self._error is not None, timeout_s)
+    def grant(self, timeout_s: float, cut: Cut = NEVER) -> pb.LeaseGrant:
+        """The lease in force; waits for one.
+
+        Raises as `check`, WeightsUnavailableError when the time is over, ReadCutError.
+        """
+        with cut.ends(self._look_again), self._state:
+            self._state.wait_for(lambda: cut.told or self._grant is not None or self._error is not None, timeout_s)
             self.check()
+            if cut.told:
+                raise ReadCutError("cut")
             if self._grant is None:
                 raise WeightsUnavailableError(f"weight store {self.address}: no lease within {timeout_s:g} s")
             return self._grant
@@ -92,6 +103,10 @@ class LeaseKeeper:
                 self._grant = None
                 if self._call is not None:
                     self._call.cancel()
+
+    def _look_again(self) -> None:
+        with self._state:
+            self._state.notify_all()
 
     def close(self) -> None:
         with self._state:

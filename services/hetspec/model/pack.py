@@ -22,6 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hetspec.model.config import ModelConfig
+from hetspec.model.cut import NEVER, Cut
 
 PRECISIONS = ("int8", "float32")
 LAYOUT_VERSION = 1
@@ -165,7 +166,7 @@ class PackFile:
         """All of it, read-only. With `read_into` a pack is a `residency.WeightReader`, without a weight store."""
         return np.memmap(self.path, np.uint8, "r")
 
-    def read_into(self, offset: int, buffer: memoryview) -> None:
+    def read_into(self, offset: int, buffer: memoryview, _cut: Cut = NEVER) -> None:
         """Fills `buffer` with the bytes from `offset`."""
         with self.path.open("rb", buffering=0) as file:
             file.seek(offset)

@@ -4,16 +4,26 @@ from __future__ import annotations
 
 import mmap
 from collections import deque
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
+from hetspec.model.cut import NEVER, Cut
 from hetspec.model.pack import PackLayout
 
 Bytes = NDArray[np.uint8]
+_LOOK_EVERY_S = 0.05
+
+
+class PassStopped(Exception):
+    """The pass was cut: `layers` were run, no cache has moved on."""
+
+    def __init__(self, layers: int) -> None:
+        super().__init__(f"stopped before layer {layers}")
+        self.layers = layers
 
 
 class WeightReader(Protocol):
@@ -22,7 +32,7 @@ class WeightReader(Protocol):
     @property
     def layout(self) -> PackLayout: ...
     def map(self) -> Bytes | None: ...
-    def read_into(self, offset: int, buffer: memoryview) -> None: ...
+    def read_into(self, offset: int, buffer: memoryview, cut: Cut = NEVER, /) -> None: ...
 
 
 def load_segment(reader: WeightReader, name: str) -> Bytes:
@@ -34,8 +44,8 @@ def load_segment(reader: WeightReader, name: str) -> Bytes:
     return read_segment(reader, name, _buffer(segment.bytes))
 
 
-def read_segment(reader: WeightReader, name: str, buffer: Bytes) -> Bytes:
-    reader.read_into(reader.layout.segments[name].offset, buffer.data)
+def read_segment(reader: WeightReader, name: str, buffer: Bytes, cut: Cut = NEVER) -> Bytes:
+    reader.read_into(reader.layout.segments[name].offset, buffer.data, cut)
     return buffer
 
 
@@ -74,11 +84,13 @@ class LayerWeights:
         """Held in memory now, streaming buffers included; it does not change after the start."""
         return (self.resident + len(self._buffers)) * self.layer_bytes
 
-    def stretches(self) -> Generator[tuple[int, int], None, None]:
+    def stretches(self, should_stop: Callable[[], bool] | None = None) -> Generator[tuple[int, int], None, None]:
         """Runs of layers [first, last), in order; the addresses of one are valid until the next is asked for.
 
-        Close it when a pass is cut. Raises what the reader raises.
+        Close it when a pass is cut. Raises what the reader raises, and PassStopped when `should_stop` says so while a
+        layer is slow to come.
         """
+        cut = Cut()
         self.pass_bytes_read = self.pass_reads = 0
         layers = iter(range(self.resident, self.count))
         reading: deque[tuple[int, Bytes, Future[None]]] = deque()
@@ -86,7 +98,7 @@ class LayerWeights:
         def start(buffer: Bytes) -> None:
             layer = next(layers, None)
             if layer is not None:
-                reading.append((layer, buffer, self._reads.submit(self._read, layer, buffer)))
+                reading.append((layer, buffer, self._reads.submit(self._read, layer, buffer, cut)))
 
         try:
             for buffer in self._buffers:
@@ -95,18 +107,22 @@ class LayerWeights:
                 yield 0, self.resident
             while reading:
                 layer, buffer, read = reading.popleft()
+                while not wait((read,), _LOOK_EVERY_S).done:
+                    if should_stop is not None and should_stop():
+                        raise PassStopped(layer)
                 read.result()
                 self.addresses[layer] = buffer.ctypes.data
                 yield layer, layer + 1
                 start(buffer)
         finally:  # a pass that is cut leaves no read behind that could overwrite the next one's layer
+            cut.tell()
             wait([read for _, _, read in reading if not read.cancel()])
 
     def close(self) -> None:
         self._reads.shutdown()
 
-    def _read(self, layer: int, buffer: Bytes) -> None:
-        read_segment(self._reader, f"layers.{layer}", buffer)
+    def _read(self, layer: int, buffer: Bytes, cut: Cut) -> None:
+        read_segment(self._reader, f"layers.{layer}", buffer, cut)
         self.pass_bytes_read += self.layer_bytes
         self.total_bytes_read += self.layer_bytes
         self.pass_reads += 1

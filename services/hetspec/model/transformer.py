@@ -12,21 +12,15 @@ from numpy.typing import NDArray
 from hetspec.decoding.tree import ROOT, TokenTree
 from hetspec.model import forward
 from hetspec.model.kv import KVCache, PagePool
+from hetspec.model.operators import OperatorClocks
 from hetspec.model.plan import Plan
 from hetspec.model.residency import LayerWeights, WeightReader, load_segment
+from hetspec.model.residency import PassStopped as PassStopped
 from hetspec.model.team import Team
 
 Rows = NDArray[np.float32]  # [rows, hidden]
 
 ROWS_BETWEEN_STOPS = 256  # layers * rows between two looks at `should_stop`: some tens of milliseconds
-
-
-class PassStopped(Exception):
-    """The pass was cut: `layers` were run, no cache has moved on."""
-
-    def __init__(self, layers: int) -> None:
-        super().__init__(f"stopped before layer {layers}")
-        self.layers = layers
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,6 +91,7 @@ class Transformer:
         self.pool = PagePool(self.config, kv_capacity_tokens)
         self.weights = LayerWeights(reader, budget_bytes)
         self._embed = layout.views("embed", load_segment(reader, "embed"))["embed"]
+        self.clocks = OperatorClocks(layout, "layers")
         self.plan = Plan(layout, threads, max_rows, self.config.hidden_size)
         self.plan.add_layers(layout, max_rows, self.max_context)
 
@@ -124,17 +119,19 @@ class Transformer:
     def _run_layers(self, table: RowTable, should_stop: Callable[[], bool] | None) -> None:
         entries, addresses, native = self.plan.entries, self.weights.addresses, forward.run_layers
         step = max(1, ROWS_BETWEEN_STOPS // len(table.rows))
+        attended = sum(table.kv_len)
 
-        def job(thread: int) -> None:
-            native(entries, table.rows, table.path, table.pages, addresses, thread)
+        def native_layers(thread: int) -> None:
+            native(entries, table.rows, table.path, table.pages, addresses, self.clocks.table, thread)
 
-        with closing(self.weights.stretches()) as stretches:
+        with closing(self.weights.stretches(should_stop)) as stretches:
             for first, last in stretches:
                 for layer in range(first, last, step):
                     if should_stop is not None and should_stop():
                         raise PassStopped(layer)
                     entries[forward.FIRST], entries[forward.LAST] = layer, min(layer + step, last)
-                    self.team.run(job)
+                    self.team.run(native_layers)
+                    self.clocks.attended(attended, int(entries[forward.LAST]) - layer)
 
     def _check(self, spans: Sequence[Span]) -> None:
         rows = sum(span.rows for span in spans)

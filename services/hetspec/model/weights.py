@@ -11,10 +11,12 @@ import grpc
 import numpy as np
 from numpy.typing import NDArray
 
+from hetspec.model.cut import NEVER, Cut
 from hetspec.model.fingerprint import identity_of
 from hetspec.model.lease import (
     Backoff,
     LeaseKeeper,
+    ReadCutError,
     RoleMissingError,
     WeightsChangedError,
     WeightsError,
@@ -22,6 +24,7 @@ from hetspec.model.lease import (
 )
 from hetspec.model.manifest import Manifest
 from hetspec.model.pack import HEADER_BYTES, PackError, PackFile, PackLayout, open_pack, parse_header
+from hetspec.rpc.tls import RpcTls
 from hetspec.v1 import weight_store_pb2 as pb
 
 __all__ = [
@@ -40,7 +43,7 @@ Bytes = NDArray[np.uint8]
 
 class _Reader(Protocol):
     def map(self) -> Bytes | None: ...
-    def read_into(self, offset: int, buffer: memoryview) -> None: ...
+    def read_into(self, offset: int, buffer: memoryview, cut: Cut) -> None: ...
     def close(self) -> None: ...
 
 
@@ -62,13 +65,21 @@ class WeightSource:
 
     @classmethod
     def open(
-        cls, address: str, role: str, precision: str, timeout_s: float, *, direct: bool = False, remote: bool = False
+        cls,
+        address: str,
+        role: str,
+        precision: str,
+        timeout_s: float,
+        *,
+        direct: bool = False,
+        remote: bool = False,
+        tls: RpcTls | None = None,
     ) -> WeightSource:
         """Waits up to `timeout_s` for the store at `address` (host:port), and as long again for the pack to be made.
 
         direct: reads bypass the page cache. remote: over the wire even on the same host.
         """
-        keeper = LeaseKeeper(address, role, precision)
+        keeper = LeaseKeeper(address, role, precision, tls)
         try:
             manifest = _fetch_manifest(keeper, role, timeout_s)
             keeper.start()
@@ -89,13 +100,16 @@ class WeightSource:
         self._keeper.check()
         return self._reader.map()
 
-    def read_into(self, offset: int, buffer: memoryview) -> None:
-        """Fills `buffer` with the pack's bytes from `offset`. Raises ValueError beyond the end, WeightsError."""
+    def read_into(self, offset: int, buffer: memoryview, cut: Cut = NEVER) -> None:
+        """Fills `buffer` with the pack's bytes from `offset`. `cut` ends it early, in ReadCutError.
+
+        Raises ValueError beyond the end, WeightsError.
+        """
         buffer = buffer.cast("B")
         if not 0 <= offset <= self.layout.bytes - len(buffer):
             raise ValueError(f"offset {offset} + {len(buffer)} bytes, must be within [0, {self.layout.bytes}]")
         self._keeper.check()
-        self._reader.read_into(offset, buffer)
+        self._reader.read_into(offset, buffer, cut)
         with self._lock:
             self.bytes_read += len(buffer)
             self.reads += 1
@@ -110,9 +124,9 @@ class WeightSource:
         self._reader.close()
 
 
-def read_manifest(address: str, role: str, timeout_s: float) -> Manifest:
+def read_manifest(address: str, role: str, timeout_s: float, tls: RpcTls | None = None) -> Manifest:
     """Without a lease on the pack. Raises WeightsError."""
-    keeper = LeaseKeeper(address, role, "")
+    keeper = LeaseKeeper(address, role, "", tls)
     try:
         return _fetch_manifest(keeper, role, timeout_s)
     finally:
@@ -161,12 +175,14 @@ class _LocalReader:
     def map(self) -> Bytes | None:
         return self._mapped
 
-    def read_into(self, offset: int, buffer: memoryview) -> None:
+    def read_into(self, offset: int, buffer: memoryview, cut: Cut) -> None:
         if self._direct and (offset % _DIRECT_ALIGN or len(buffer) % _DIRECT_ALIGN):
             raise ValueError(f"direct read of {len(buffer)} bytes at {offset}: must be multiples of {_DIRECT_ALIGN}")
         self._check_identity()
         done = 0
         while done < len(buffer):
+            if cut.told:
+                raise ReadCutError("cut")
             count = self._read_some(offset + done, buffer[done:])
             if not count:
                 raise WeightsChangedError(f"{self._pack.path}: changed under its lease: ends at byte {offset + done}")
@@ -204,7 +220,7 @@ class _RemoteReader:
 
     def open(self, grant: pb.LeaseGrant) -> PackFile:
         head = bytearray(HEADER_BYTES)
-        self.read_into(0, memoryview(head))
+        self.read_into(0, memoryview(head), NEVER)
         try:
             pack = parse_header(bytes(head), Path(grant.path), grant.bytes)
         except PackError as error:
@@ -213,19 +229,21 @@ class _RemoteReader:
             raise WeightsChangedError(f"{pack.path}: header has hash {pack.hash}, the lease says {grant.pack_hash}")
         return pack
 
-    def read_into(self, offset: int, buffer: memoryview) -> None:
+    def read_into(self, offset: int, buffer: memoryview, cut: Cut) -> None:
         done = 0
         backoff = Backoff(self._timeout_s, f"weight store {self._keeper.address}: reads broken off")
         while done < len(buffer):
-            grant = self._keeper.grant(backoff.left_s)
+            grant = self._keeper.grant(backoff.left_s, cut)
             request = pb.ReadRequest(lease=grant.lease, offset=offset + done, length=len(buffer) - done)
+            call = self._keeper.stub.Read(request, timeout=self._timeout_s)
             try:
-                for chunk in self._keeper.stub.Read(request, timeout=self._timeout_s):
-                    buffer[done : done + len(chunk.data)] = chunk.data
-                    done += len(chunk.data)
+                with cut.ends(call.cancel):
+                    for chunk in call:
+                        buffer[done : done + len(chunk.data)] = chunk.data
+                        done += len(chunk.data)
             except grpc.RpcError as error:
                 self._after(error, grant)
-                backoff.wait(error.details())
+                backoff.wait(error.details(), cut)
 
     def _after(self, error: grpc.RpcError, grant: pb.LeaseGrant) -> None:
         if error.code() == grpc.StatusCode.NOT_FOUND:

@@ -6,10 +6,12 @@ from dataclasses import dataclass
 
 import grpc.aio
 
+from hetspec.rpc.tls import RpcTls, certificate_name
+
 MESSAGE_LIMIT_BYTES = 64 * 1024 * 1024
 """Bounds the hidden rows of one task: 4096 rows of 4096 float32."""
 
-Option = tuple[str, int]
+Option = tuple[str, int | str]
 
 _LIMITS: tuple[Option, ...] = (
     ("grpc.max_send_message_length", MESSAGE_LIMIT_BYTES),
@@ -59,6 +61,22 @@ def channel_options(keep_alive: KeepAlive | None = None) -> tuple[Option, ...]:
     )
 
 
-def open_channel(address: str, keep_alive: KeepAlive | None = None) -> grpc.aio.Channel:
-    """A connection to `address` (host:port)."""
-    return grpc.aio.insecure_channel(address, options=channel_options(keep_alive))
+def open_channel(
+    address: str, keep_alive: KeepAlive | None = None, *, peer: str = "localhost", tls: RpcTls | None = None
+) -> grpc.aio.Channel:
+    """A connection to `address` (host:port). With `tls`, its certificate must be the service `peer`'s."""
+    if tls is None:
+        return grpc.aio.insecure_channel(address, options=channel_options(keep_alive))
+    options = (*channel_options(keep_alive), _expect(peer))
+    return grpc.aio.secure_channel(address, tls.channel_credentials(), options=options)
+
+
+def open_blocking_channel(address: str, *, peer: str = "localhost", tls: RpcTls | None = None) -> grpc.Channel:
+    """The same for threads."""
+    if tls is None:
+        return grpc.insecure_channel(address, options=channel_options())
+    return grpc.secure_channel(address, tls.channel_credentials(), options=(*channel_options(), _expect(peer)))
+
+
+def _expect(peer: str) -> Option:
+    return ("grpc.ssl_target_name_override", certificate_name(peer))

@@ -5,11 +5,12 @@ The server side (work.py) and the orchestrator's unit clients are generic over t
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
 from hetspec.rpc.messages import Draft, DraftItem, HiddenStates, VerifyItem, Walk, WalkItem
+from hetspec.telemetry.task_record import TaskKind
 from hetspec.v1 import (
     drafter_pb2,
     drafter_pb2_grpc,
@@ -41,6 +42,13 @@ class Contract(Generic[Item, Result]):
     result_to_pb: Callable[[Result], Any]
     result_from_pb: Callable[[Any], Result]
     stateful: bool  # items carry a SessionUpdate, and the unit holds their sessions
+    kind: Callable[[Sequence[Item]], TaskKind]  # of a task of these items
+
+
+def _verify_kind(items: Sequence[VerifyItem]) -> TaskKind:
+    if any(len(item.update.append) > 1 for item in items):
+        return TaskKind.PREFILL
+    return TaskKind.VERIFY if any(item.tree for item in items) else TaskKind.DECODE
 
 
 VERIFY: Contract[VerifyItem, HiddenStates] = Contract(
@@ -58,6 +66,7 @@ VERIFY: Contract[VerifyItem, HiddenStates] = Contract(
     result_to_pb=HiddenStates.to_pb,
     result_from_pb=HiddenStates.from_pb,
     stateful=True,
+    kind=_verify_kind,
 )
 
 DRAFT: Contract[DraftItem, Draft] = Contract(
@@ -75,6 +84,7 @@ DRAFT: Contract[DraftItem, Draft] = Contract(
     result_to_pb=Draft.to_pb,
     result_from_pb=Draft.from_pb,
     stateful=True,
+    kind=lambda _: TaskKind.DRAFT,
 )
 
 WALK: Contract[WalkItem, Walk] = Contract(
@@ -92,4 +102,5 @@ WALK: Contract[WalkItem, Walk] = Contract(
     result_to_pb=Walk.to_pb,
     result_from_pb=Walk.from_pb,
     stateful=False,
+    kind=lambda _: TaskKind.WALK,
 )

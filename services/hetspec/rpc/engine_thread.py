@@ -32,8 +32,8 @@ class EngineThread:
         self._jobs.appendleft(job)
         self._tokens.put(None)
 
-    def call(self, function: Callable[[], T]) -> Future[T]:
-        """Runs `function` in its turn; its result or exception goes into the future."""
+    def call(self, function: Callable[[], T], *, urgent: bool = False) -> Future[T]:
+        """Runs `function` in its turn, or next; its result or exception goes into the future."""
         future: Future[T] = Future()
 
         def job() -> None:
@@ -43,7 +43,7 @@ class EngineThread:
                 except BaseException as error:
                     future.set_exception(error)
 
-        self.submit(job)
+        (self.submit_urgent if urgent else self.submit)(job)
         return future
 
     def close(self) -> None:

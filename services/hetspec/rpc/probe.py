@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import os
 import sys
+from pathlib import Path
 
 import grpc
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
-from hetspec.rpc.channel import channel_options
+from hetspec.rpc.channel import open_blocking_channel
+from hetspec.rpc.tls import RpcTls
 
 _TIMEOUT_S = 10.0
 
 
 def main() -> int:
-    with grpc.insecure_channel(f"127.0.0.1:{os.environ['HETSPEC_PORT']}", options=channel_options()) as channel:
+    with open_blocking_channel(f"127.0.0.1:{os.environ['HETSPEC_PORT']}", tls=_tls()) as channel:
         try:
             answer = health_pb2_grpc.HealthStub(channel).Check(health_pb2.HealthCheckRequest(), timeout=_TIMEOUT_S)
         except grpc.RpcError as error:
@@ -23,6 +25,14 @@ def main() -> int:
     status = health_pb2.HealthCheckResponse.ServingStatus.Name(answer.status)
     print(status)
     return 0 if status == "SERVING" else 1
+
+
+def _tls() -> RpcTls | None:
+    """The service's own, which has checked it."""
+    if "HETSPEC_RPC_TLS_CA" not in os.environ:
+        return None
+    ca, cert, key = (Path(os.environ[f"HETSPEC_RPC_TLS_{part}"]) for part in ("CA", "CERT", "KEY"))
+    return RpcTls(ca, cert, key)
 
 
 if __name__ == "__main__":

@@ -95,5 +95,30 @@ class SessionTable(Generic[State]):
         return Session(update.epoch, history, parent.state.fork(update.committed_len))
 
 
+class HasUpdate(Protocol):
+    @property
+    def update(self) -> SessionUpdate: ...
+
+
+Item = TypeVar("Item", bound=HasUpdate)
+Entered = TypeVar("Entered")
+
+
+def enter_all(items: Sequence[Item], enter: Callable[[Item], Entered]) -> list[Entered | UnitError]:
+    """What `enter` makes of each item of a task, or its refusal. A session may be in a task once."""
+    entered: list[Entered | UnitError] = []
+    names: set[str] = set()
+    for item in items:
+        name = item.update.session
+        try:
+            if name in names:
+                raise UnitError(ErrorCode.INVALID, f"session: {name} is in this task twice")
+            names.add(name)
+            entered.append(enter(item))
+        except UnitError as error:
+            entered.append(error)
+    return entered
+
+
 def _agrees(history: History, update: SessionUpdate) -> bool:
     return len(history) == update.committed_len and history.hash == update.committed_hash

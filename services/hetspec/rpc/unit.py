@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import uuid
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
@@ -20,6 +20,10 @@ from hetspec.rpc.logs import log_event
 from hetspec.rpc.messages import ErrorCode, UnitError
 from hetspec.rpc.server import StartError
 from hetspec.rpc.work import UnitEngine, WorkQueue
+from hetspec.telemetry.profile import OperatorTotal
+from hetspec.telemetry.profiler import Profiler, Reading
+from hetspec.telemetry.tracing import Traces, TracesError
+from hetspec.telemetry.unit_metrics import UnitMetrics
 from hetspec.v1 import common_pb2
 
 Item = TypeVar("Item")
@@ -29,21 +33,36 @@ _Context = grpc.aio.ServicerContext[Any, Any]
 
 @dataclass(frozen=True, slots=True)
 class LoadedUnit(Generic[Item, Result]):
-    """engine: does the tasks. describe: its description, `credits` still to be set. close: frees the rest."""
+    """engine: does the tasks. describe: its description, `credits` and `load` still to be set. close: frees the rest.
+
+    operators: what the native passes came to so far, operator by operator.
+    """
 
     engine: UnitEngine[Item, Result]
     describe: Callable[[], Any]
     close: Callable[[], None]
+    operators: Callable[[], Sequence[OperatorTotal]] = tuple
 
 
 class UnitService(Generic[Item, Result]):
     """`hetspec.rpc.server.Service` for a unit. `load` may take its time and raise StartError and the like."""
 
-    def __init__(self, contract: Contract[Item, Result], load: Callable[[], LoadedUnit[Item, Result]]) -> None:
+    def __init__(
+        self,
+        contract: Contract[Item, Result],
+        load: Callable[[], LoadedUnit[Item, Result]],
+        traces: Callable[[], Traces | None] = lambda: None,
+    ) -> None:
+        """traces: opens what spans go to; may raise TracesError."""
         self.name = contract.unit
         self.grpc_names: tuple[str, ...] = (contract.service,)
+        self.metrics = UnitMetrics(self.name)
+        self.registry = self.metrics.registry
+        self.profiler = Profiler(self.registry, self._operators, self._between_tasks)
         self._contract = contract
         self._load = load
+        self._open_traces = traces
+        self._traces: Traces | None = None
         self._thread = EngineThread(self.name)
         self._loading: Future[LoadedUnit[Item, Result]] | None = None
         self._loaded: LoadedUnit[Item, Result] | None = None
@@ -54,12 +73,24 @@ class UnitService(Generic[Item, Result]):
 
     async def start(self) -> None:
         """Loads on the engine thread, so that health answers meanwhile."""
+        try:
+            self._traces = self._open_traces()
+        except TracesError as error:
+            raise StartError(str(error)) from error
         self._loading = self._thread.call(self._load)
         try:
             self._loaded = await asyncio.wrap_future(self._loading)
         except (WeightsError, SelfCheckError, ValueError) as error:
             raise StartError(str(error)) from error
-        self._queue = WorkQueue(self._contract, self._loaded.engine, self._thread)
+        self._queue = WorkQueue(
+            self._contract,
+            self._loaded.engine,
+            self._thread,
+            metrics=self.metrics,
+            log=self.profiler.tasks,
+            traces=self._traces,
+        )
+        self.metrics.watch_unit(self._loaded.describe)
         identity = self._loaded.describe().identity
         log_event("loaded", model=identity.model, precision=identity.precision, threads=identity.threads)
 
@@ -71,6 +102,8 @@ class UnitService(Generic[Item, Result]):
         if self._loading is not None and not self._loading.done():
             return  # told to stop while it waits for weights: the thread ends with the process
         await asyncio.to_thread(self._thread.close)
+        if self._traces is not None:
+            await asyncio.to_thread(self._traces.close)
         if self._loaded is not None:
             self._loaded.close()
 
@@ -79,7 +112,14 @@ class UnitService(Generic[Item, Result]):
         assert self._queue is not None
         description = self._loaded.describe()
         description.credits = self._queue.credits
+        description.load.CopyFrom(self._queue.load())
         return description
+
+    def _operators(self) -> Sequence[OperatorTotal]:
+        return self._loaded.operators() if self._loaded else ()
+
+    async def _between_tasks(self, read: Callable[[], Reading]) -> Reading:
+        return await asyncio.wrap_future(self._thread.call(read, urgent=True))
 
     async def Work(self, _requests: AsyncIterator[Any], context: _Context) -> None:
         assert self._queue is not None

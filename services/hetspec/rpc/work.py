@@ -20,8 +20,13 @@ import grpc.aio
 
 from hetspec.rpc.contracts import Contract
 from hetspec.rpc.engine_thread import EngineThread
-from hetspec.rpc.logs import log_event
-from hetspec.rpc.messages import ErrorCode, PassResult, Timing, UnitError
+from hetspec.rpc.logs import log_event, log_fields
+from hetspec.rpc.messages import ErrorCode, PassResult, Timing, UnitError, WorkTrace
+from hetspec.telemetry.counters import Counters
+from hetspec.telemetry.task_log import TaskLog
+from hetspec.telemetry.task_record import OK, TaskRecord
+from hetspec.telemetry.tracing import Traces
+from hetspec.telemetry.unit_metrics import UnitMetrics
 from hetspec.v1 import common_pb2
 
 Item = TypeVar("Item")
@@ -29,6 +34,8 @@ Result = TypeVar("Result")
 _Item = TypeVar("_Item", contravariant=True)
 _Result = TypeVar("_Result", covariant=True)
 ShouldStop = Callable[[], bool]
+
+_LOAD = _BUSY, _TASKS, _ROWS = "hetspec_unit_busy_seconds_total", "hetspec_tasks_total", "hetspec_task_rows_sum"
 
 
 class Stopped(Exception):
@@ -51,15 +58,42 @@ class WorkQueue(Generic[Item, Result]):
     """A unit's queue over all its streams. The servicer's `Work` awaits `serve(context)`."""
 
     def __init__(
-        self, contract: Contract[Item, Result], engine: UnitEngine[Item, Result], thread: EngineThread, credits: int = 4
+        self,
+        contract: Contract[Item, Result],
+        engine: UnitEngine[Item, Result],
+        thread: EngineThread,
+        credits: int = 4,
+        metrics: UnitMetrics | None = None,
+        log: TaskLog | None = None,
+        traces: Traces | None = None,
     ) -> None:
         self.contract = contract
         self.engine = engine
         self.thread = thread
         self.credits = credits
+        self.metrics = metrics or UnitMetrics(contract.unit)
+        self.log = log or TaskLog()
+        self.traces = traces
+        # Each is counted by one thread alone: arrivals by the event loop, the others by the engine's.
+        self.arrived = self.started = self.ended = 0
+        self.metrics.watch_queue(
+            running=lambda: self.started - self.ended, queued=lambda: max(0, self.arrived - self.started)
+        )
+        self._since_s = time.monotonic()
         self._numbers = itertools.count(1)
         self._streams: set[_Stream[Item, Result]] = set()
         self._draining = False
+
+    def load(self) -> common_pb2.UnitLoad:
+        counted = Counters(self.metrics.registry, _LOAD)
+        return common_pb2.UnitLoad(
+            uptime_seconds=time.monotonic() - self._since_s,
+            busy_seconds=counted.total(_BUSY),
+            tasks=int(counted.total(_TASKS)),
+            rows=int(counted.total(_ROWS)),
+            running=self.started - self.ended,
+            queued=max(0, self.arrived - self.started),
+        )
 
     async def serve(self, context: grpc.aio.ServicerContext[Any, Any]) -> None:
         """Serves one stream until its end, then frees what it opened."""
@@ -73,7 +107,7 @@ class WorkQueue(Generic[Item, Result]):
             stream.abandon()
 
     async def drain(self) -> None:
-        """Takes no more tasks, answers those it has, ends every stream."""
+        """Tells every stream that the unit is to end; returns when their orchestrators have ended them."""
         self._draining = True
         await asyncio.gather(*(stream.drain() for stream in list(self._streams)))
 
@@ -81,12 +115,26 @@ class WorkQueue(Generic[Item, Result]):
 class _Task(Generic[Item]):
     """One task between arrival and answer."""
 
-    __slots__ = ("arrival_ns", "cancelled", "deadline_ns", "dropped", "items", "sessions", "task_id")
+    __slots__ = (
+        "arrival_ns",
+        "bytes_in",
+        "cancelled",
+        "deadline_ns",
+        "dropped",
+        "items",
+        "names",
+        "sessions",
+        "task_id",
+        "traceparents",
+    )
 
-    def __init__(self, pb: Any, items: list[Item | UnitError], sessions: list[str]) -> None:
+    def __init__(self, pb: Any, items: list[Item | UnitError], sessions: list[str], bytes_in: int) -> None:
         self.task_id: int = pb.task_id
+        self.bytes_in = bytes_in
         self.items = items
         self.sessions = sessions  # of each item, where the unit holds sessions
+        self.names = sessions or [item.session for item in pb.items]  # for logs; they hold the requests' ids
+        self.traceparents = tuple(pb.traceparents)
         self.arrival_ns = time.monotonic_ns()
         self.deadline_ns = self.arrival_ns + pb.timeout_ns if pb.timeout_ns else None
         self.cancelled = False
@@ -150,7 +198,7 @@ class _Stream(Generic[Item, Result]):
         self._end_if_idle()
 
     async def drain(self) -> None:
-        self._finish()
+        self._answers.put_nowait(_Answer(None, self._contract.response(draining=common_pb2.Draining())))
         await self._over.wait()
 
     def abandon(self) -> None:
@@ -196,9 +244,11 @@ class _Stream(Generic[Item, Result]):
             task = self._parse(pb)
             self._tasks[task.task_id] = task
             self._sessions.update(task.sessions)
+            self._queue.arrived += 1
             self._queue.thread.submit(lambda: self._run(task))
 
     def _parse(self, pb: Any) -> _Task[Item]:
+        bytes_in = pb.ByteSize()  # as it was sent: names get a prefix below
         sessions: list[str] = []
         if self._contract.stateful:
             for item in pb.items:
@@ -207,7 +257,7 @@ class _Stream(Generic[Item, Result]):
                 if update.fork_of:
                     update.fork_of = self._prefix + update.fork_of
                 sessions.append(update.session)
-        return _Task(pb, [self._parse_item(item) for item in pb.items], sessions)
+        return _Task(pb, [self._parse_item(item) for item in pb.items], sessions, bytes_in)
 
     def _parse_item(self, pb: Any) -> Item | UnitError:
         try:
@@ -216,6 +266,7 @@ class _Stream(Generic[Item, Result]):
             return UnitError(ErrorCode.INVALID, str(error))
 
     def _refuse(self, task_id: int, error: UnitError) -> None:
+        self._queue.metrics.refused(_name(error))
         result = self._contract.result(task_id=task_id, error=error.to_pb())
         self._answers.put_nowait(_Answer(None, self._contract.response(result=result)))
 
@@ -233,12 +284,52 @@ class _Stream(Generic[Item, Result]):
             self._queue.thread.submit_urgent(lambda: self._queue.engine.release(sorted(sessions)))
 
     def _run(self, task: _Task[Item]) -> None:
-        """On the engine thread."""
+        """On the engine thread. What was done is recorded before it is told: counters never lag behind answers."""
+        queue = self._queue
+        queue.started += 1
         start_ns = time.monotonic_ns()
-        outcome = _run_safely(self._queue.engine, task)
+        with log_fields(sessions=task.names):
+            outcome = _run_safely(queue.engine, task)
         timing = Timing(start_ns - task.arrival_ns, time.monotonic_ns() - start_ns)
-        response = self._contract.response(result=_result_to_pb(self._contract, task.task_id, outcome, timing))
-        self._loop.call_soon_threadsafe(self._answers.put_nowait, _Answer(task.task_id, response))
+        end_ns = time.time_ns()
+        result = _result_to_pb(self._contract, task.task_id, outcome, timing)
+        record = _record(self._contract, task, outcome, timing, result.ByteSize())
+        queue.metrics.task_ended(record)
+        queue.log.add(start_ns, record)
+        queue.ended += 1
+        answer = _Answer(task.task_id, self._contract.response(result=result))
+        self._loop.call_soon_threadsafe(self._answers.put_nowait, answer)
+        if queue.traces is not None and task.traceparents:
+            queue.traces.task(self._contract.unit, record, task.traceparents, f"{self._prefix}{task.task_id}", end_ns)
+
+
+def _record(
+    contract: Contract[Item, Result],
+    task: _Task[Item],
+    outcome: PassResult[Any] | UnitError,
+    timing: Timing,
+    bytes_out: int,
+) -> TaskRecord:
+    if isinstance(outcome, UnitError):
+        trace, code, errors = WorkTrace(), _name(outcome), [outcome]
+    else:
+        trace, code, errors = outcome.trace, OK, [item for item in outcome.items if isinstance(item, UnitError)]
+    return TaskRecord(
+        kind=contract.kind([item for item in task.items if not isinstance(item, UnitError)]),
+        items=len(task.items),
+        rows=trace.rows,
+        queue_ns=timing.queue_ns,
+        compute_ns=timing.compute_ns,
+        trace=trace,
+        bytes_in=task.bytes_in,
+        bytes_out=bytes_out,
+        outcome=code,
+        refusals=tuple([_name(error) for error in errors]),
+    )
+
+
+def _name(error: UnitError) -> str:
+    return error.code.name.lower()
 
 
 def _run_safely(engine: UnitEngine[Item, Result], task: _Task[Item]) -> PassResult[Any] | UnitError:

@@ -22,13 +22,13 @@ class StopMatcher:
         self._held = ""
         self.matched: str | None = None
 
-    def push(self, piece: str) -> str:
-        """The text that is certain to stand before any match."""
+    def push(self, piece: str, may_match: bool = True) -> str:
+        """The text that is certain to stand before any match. may_match False: none ends in this piece."""
         if self.matched is not None:
             return ""
-        text = self._held + piece
-        found = [(at + len(stop), at, stop) for stop in self._stops if (at := text.find(stop)) >= 0]
-        if found:
+        text, known = self._held + piece, len(self._held)
+        found = [(at + len(stop), at, stop) for stop in self._stops if (at := _find(text, stop, known)) >= 0]
+        if found and may_match:
             _, at, self.matched = min(found)
             self._held = ""
             return text[:at]
@@ -48,3 +48,8 @@ class StopMatcher:
             if any(stop.startswith(text[-length:]) for stop in self._stops):
                 return length
         return 0
+
+
+def _find(text: str, stop: str, known: int) -> int:
+    """Where `stop` begins that ends behind the first `known` characters; -1 for nowhere."""
+    return text.find(stop, max(0, known - len(stop) + 1))

@@ -27,26 +27,37 @@ class TextModel:
 
     def encode_prompt(self, text: str) -> list[int]:
         """Special tokens in `text` count as such. BOS goes in front where the model wants it and the text has none."""
-        text.encode()  # a lone surrogate is refused here, with a ValueError
-        ids: list[int] = self._encode(text)
-        bos = self.spec.bos_id
-        if self.spec.add_bos and bos is not None and ids[:1] != [bos]:
-            ids.insert(0, bos)
-        return ids
+        return self.with_bos(self.encode(text))
 
-    def _encode(self, text: str) -> list[int]:
+    def encode(self, text: str) -> list[int]:
+        """Ids of a text that continues another: no BOS."""
+        text.encode()  # a lone surrogate is refused here, with a ValueError
         # As a batch of one: only batches let other threads run meanwhile.
         ids: list[int] = self._tokenizer.encode_batch([text], add_special_tokens=False)[0].ids
         return ids
 
+    def with_bos(self, ids: list[int]) -> list[int]:
+        """BOS goes in front where the model wants it and the ids do not begin with it."""
+        bos = self.spec.bos_id
+        return [bos, *ids] if self.spec.add_bos and bos is not None and ids[:1] != [bos] else ids
+
+    def decode(self, ids: Sequence[int]) -> str:
+        """The whole text of these ids, names of special tokens included."""
+        text: str = self._tokenizer.decode(ids, skip_special_tokens=False)
+        return text
+
     def encode_chat(self, messages: Sequence[Message]) -> list[int]:
+        """Ids of `render_chat`; raises what it raises."""
+        return self.encode_prompt(self.render_chat(messages))
+
+    def render_chat(self, messages: Sequence[Message]) -> str:
         """Messages through the chat template, up to where the answer begins.
 
         Raises ValueError, one line that names `messages`, where there is no template or it refuses them.
         """
         if self._template is None:
             raise ValueError("messages: the model has no chat template; send a prompt instead")
-        return self.encode_prompt(self._template.render(messages))
+        return self._template.render(messages)
 
     def detokenizer(self, prompt_ids: Sequence[int] = (), skip_special: bool = True) -> Detokenizer:
         """A fresh one, for the text that follows this prompt."""

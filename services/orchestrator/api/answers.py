@@ -5,23 +5,28 @@ from __future__ import annotations
 import hashlib
 import time
 import uuid
-from abc import ABC, abstractmethod
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
-from hetspec.text.vocabulary import Vocabulary
+from hetspec.decoding.rule import RULE_VERSION
+from hetspec.text.tokenizer import TextModel
+from orchestrator.api.choice_answers import ChatChoice, ChoiceAnswer, CompletionChoice, Json
+from orchestrator.api.echo import prompt_offsets
 from orchestrator.api.logprobs import ChatLogprobs, CompletionLogprobs
+from orchestrator.api.prepare import Prepared
+from orchestrator.api.prompts import Prompt
+from orchestrator.api.schemas import ChatBody, CompletionBody
 from orchestrator.engine.engine import EngineDescription
-from orchestrator.engine.request import Emission, EmittedToken, Statistics
-
-Json = dict[str, Any]
+from orchestrator.engine.request import Emission, FinishReason
 
 
 @dataclass(frozen=True, slots=True)
 class Usage:
+    """cached_tokens: of the prompts', read for earlier requests already."""
+
     prompt_tokens: int
     completion_tokens: int
+    cached_tokens: int
 
     def render(self) -> Json:
         total = self.prompt_tokens + self.completion_tokens
@@ -29,27 +34,14 @@ class Usage:
             "prompt_tokens": self.prompt_tokens,
             "completion_tokens": self.completion_tokens,
             "total_tokens": total,
+            "prompt_tokens_details": {"cached_tokens": self.cached_tokens},
         }
 
 
 def system_fingerprint(description: EngineDescription) -> str:
-    """Changes with whatever can change an output: weights, precision, the units' arithmetic."""
-    parts = (description.fingerprint, description.precision, *sorted(description.digests.items()))
+    """Changes with whatever can change an output: weights, precision, the units' arithmetic, the decoding rule."""
+    parts = (description.fingerprint, description.precision, *sorted(description.digests.items()), RULE_VERSION)
     return "fp_" + hashlib.sha256(repr(parts).encode()).hexdigest()[:12]
-
-
-def statistics_json(statistics: Statistics, seed: int) -> Json:
-    return {
-        "mode": str(statistics.mode),
-        "rounds": statistics.rounds,
-        "drafted": statistics.drafted,
-        "verified": statistics.verified,
-        "accepted": statistics.accepted,
-        "emitted": statistics.emitted,
-        "accept_length": statistics.accept_length,
-        "host_ns": dict(statistics.host_ns),
-        "seed": seed,
-    }
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,85 +64,70 @@ class Head:
         }
 
 
-class Answer(ABC):
-    """One choice, told whole or in chunks."""
+@dataclass(frozen=True, slots=True)
+class Endpoint:
+    """name: in metrics. The others: what an answer, and a chunk of one, is called on the wire."""
 
-    def __init__(self, head: Head, logprobs: ChatLogprobs | CompletionLogprobs | None) -> None:
-        self._head = head
-        self._logprobs = logprobs
+    name: str
+    id_prefix: str
+    whole: str
+    chunk: str
 
-    def _render(self, tokens: Sequence[EmittedToken]) -> Json | None:
-        return None if self._logprobs is None else self._logprobs.render(tokens)
 
-    @abstractmethod
-    def whole(self, text: str, tokens: Sequence[EmittedToken], finish_reason: str) -> Json: ...
+CHAT = Endpoint("chat", "chatcmpl", "chat.completion", "chat.completion.chunk")
+COMPLETIONS = Endpoint("completions", "cmpl", "text_completion", "text_completion")
 
-    @abstractmethod
-    def opening(self) -> Iterable[Json]:
-        """Chunks before the first token."""
 
-    @abstractmethod
-    def chunk(self, emission: Emission) -> Json: ...
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """All choices of a request."""
 
-    @abstractmethod
-    def closing(self, finish_reason: str) -> Json: ...
+    endpoint: Endpoint
+    head: Head
+    choices: Sequence[ChoiceAnswer]
 
-    @abstractmethod
+    def whole(self, emissions: Sequence[Emission]) -> Json:
+        """emissions: all of each choice, as one."""
+        told = [choice.whole(emission) for choice, emission in zip(self.choices, emissions, strict=True)]
+        return self.head.render(self.endpoint.id_prefix, self.endpoint.whole, told)
+
+    def opening(self, index: int, first: Emission) -> Iterator[Json]:
+        return map(self._chunk, self.choices[index].opening(first))
+
+    def chunk(self, index: int, emission: Emission) -> Json:
+        return self._chunk(self.choices[index].chunk(emission))
+
+    def closing(self, index: int, finish_reason: FinishReason) -> Json:
+        return self._chunk(self.choices[index].closing(finish_reason))
+
     def empty(self) -> Json:
         """The chunk without choices that carries usage."""
+        return self.head.render(self.endpoint.id_prefix, self.endpoint.chunk, [])
+
+    def _chunk(self, choice: Json) -> Json:
+        return self.head.render(self.endpoint.id_prefix, self.endpoint.chunk, [choice])
 
 
-class ChatAnswer(Answer):
-    def whole(self, text: str, tokens: Sequence[EmittedToken], finish_reason: str) -> Json:
-        choice = {
-            "index": 0,
-            "message": {"role": "assistant", "content": text, "refusal": None},
-            "logprobs": self._render(tokens),
-            "finish_reason": finish_reason,
-        }
-        return self._head.render("chatcmpl", "chat.completion", [choice])
+def chat_answer(head: Head, body: ChatBody, text: TextModel) -> Answer:
+    def logprobs() -> ChatLogprobs | None:
+        return ChatLogprobs(text.vocabulary) if body.logprobs else None
 
-    def opening(self) -> Iterable[Json]:
-        yield self._chunk({"role": "assistant", "content": "", "refusal": None})
-
-    def chunk(self, emission: Emission) -> Json:
-        return self._chunk({"content": emission.text}, self._render(emission.tokens))
-
-    def closing(self, finish_reason: str) -> Json:
-        return self._chunk({}, finish_reason=finish_reason)
-
-    def empty(self) -> Json:
-        return self._head.render("chatcmpl", "chat.completion.chunk", [])
-
-    def _chunk(self, delta: Json, logprobs: Json | None = None, finish_reason: str | None = None) -> Json:
-        choice = {"index": 0, "delta": delta, "logprobs": logprobs, "finish_reason": finish_reason}
-        return self._head.render("chatcmpl", "chat.completion.chunk", [choice])
+    return Answer(CHAT, head, [ChatChoice(index, logprobs()) for index in range(body.n or 1)])
 
 
-class CompletionAnswer(Answer):
-    def whole(self, text: str, tokens: Sequence[EmittedToken], finish_reason: str) -> Json:
-        return self._chunk(text, self._render(tokens), finish_reason)
+def completion_answer(head: Head, body: CompletionBody, prepared: Prepared, text: TextModel) -> Answer:
+    """Choices of the first prompt, then of the next."""
 
-    def opening(self) -> Iterable[Json]:
-        return ()
+    def logprobs(prompt: Prompt) -> CompletionLogprobs | None:
+        if body.logprobs is None:
+            return None
+        if not body.echo:
+            return CompletionLogprobs(text.vocabulary)
+        return CompletionLogprobs(text.vocabulary, prompt_offsets(prompt, text), begin=len(prompt.text))
 
-    def chunk(self, emission: Emission) -> Json:
-        return self._chunk(emission.text, self._render(emission.tokens), None)
-
-    def closing(self, finish_reason: str) -> Json:
-        return self._chunk("", None, finish_reason)
-
-    def empty(self) -> Json:
-        return self._head.render("cmpl", "text_completion", [])
-
-    def _chunk(self, text: str, logprobs: Json | None, finish_reason: str | None) -> Json:
-        choice = {"index": 0, "text": text, "logprobs": logprobs, "finish_reason": finish_reason}
-        return self._head.render("cmpl", "text_completion", [choice])
-
-
-def chat_answer(head: Head, vocabulary: Vocabulary, logprobs: bool) -> ChatAnswer:
-    return ChatAnswer(head, ChatLogprobs(vocabulary) if logprobs else None)
-
-
-def completion_answer(head: Head, vocabulary: Vocabulary, logprobs: bool) -> CompletionAnswer:
-    return CompletionAnswer(head, CompletionLogprobs(vocabulary) if logprobs else None)
+    prompts = [prompt for prompt in prepared.prompts for _ in range(body.n or 1)]
+    choices = [
+        CompletionChoice(index, logprobs(prompt), echo=prompt.text if body.echo else None)
+        for index, prompt in enumerate(prompts)
+    ]
+    return Answer(COMPLETIONS, head, choices)

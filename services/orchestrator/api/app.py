@@ -7,23 +7,44 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 from fastapi import FastAPI
+from prometheus_client import CollectorRegistry
+from starlette.types import ASGIApp
 
+from hetspec.telemetry.registry import new_registry
+from hetspec.telemetry.tracing import Traces
 from orchestrator.api import errors
 from orchestrator.api.admission import Admission
+from orchestrator.api.auth import Authentication
 from orchestrator.api.body_limit import BodyLimit
+from orchestrator.api.cors import Cors
+from orchestrator.api.errors import ApiError
+from orchestrator.api.head import HeadAsGet
+from orchestrator.api.key_metrics import KeyMetrics
 from orchestrator.api.metrics import Metrics
+from orchestrator.api.observe_routes import observe_routes
 from orchestrator.api.prepare import Defaults
+from orchestrator.api.request_log import RequestLog
 from orchestrator.api.routes import Context, generation_routes, status_routes
+from orchestrator.api.token_routes import token_routes
 from orchestrator.config import OrchestratorSettings
 from orchestrator.engine.engine import Engine
 from orchestrator.engine.request import Mode
 
 
-def create_app(engine: Engine, settings: OrchestratorSettings, admission: Admission) -> FastAPI:
-    """`engine` is started with the application and closed with it."""
-    metrics = Metrics(running=lambda: admission.running, queued=lambda: admission.queued)
+def create_app(
+    engine: Engine,
+    settings: OrchestratorSettings,
+    admission: Admission,
+    registry: CollectorRegistry | None = None,
+    traces: Traces | None = None,
+) -> ASGIApp:
+    """`engine` is started with the application and closed with it. registry: takes the metrics of the requests."""
+    metrics = Metrics(registry or new_registry(), running=lambda: admission.running, queued=lambda: admission.queued)
     defaults = Defaults(Mode(settings.mode), settings.request_timeout_s)
     context = Context(engine, admission, metrics, defaults, started=int(time.time()))
+
+    def refused(error: ApiError) -> None:
+        metrics.refused(error.status, error.code)
 
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
@@ -33,9 +54,16 @@ def create_app(engine: Engine, settings: OrchestratorSettings, admission: Admiss
         finally:
             await engine.close()
 
-    app = FastAPI(title="hetspec", lifespan=lifespan, docs_url=None, redoc_url=None)
+    app = FastAPI(title="hetspec", lifespan=lifespan, docs_url=None, redoc_url=None, redirect_slashes=False)
+    app.add_middleware(HeadAsGet)
     app.add_middleware(BodyLimit, max_bytes=settings.max_body_bytes)
-    errors.install(app, on_refusal=lambda error: metrics.refused(error.status, error.code))
+    if (keys := settings.key_ring()) is not None:
+        metrics.registry.register(KeyMetrics(keys))
+        app.add_middleware(Authentication, keys=keys, on_refusal=refused)
+    errors.install(app, on_refusal=refused)
     app.include_router(generation_routes(context))
     app.include_router(status_routes(context))
-    return app
+    app.include_router(token_routes(context))
+    app.include_router(observe_routes(context))
+    served = Cors(app, settings.cors_origins.split(",")) if settings.cors_origins else app
+    return RequestLog(served, traces)

@@ -6,6 +6,8 @@
 from __future__ import annotations
 
 import logging
+import math
+import reprlib
 from collections.abc import Callable, Sequence
 from http import HTTPStatus
 from typing import Any
@@ -15,9 +17,19 @@ from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
 from starlette.exceptions import HTTPException
 
-from orchestrator.engine.errors import ContextTooLong, DeadlineExceeded, EngineError, RequestFailed, UnitsUnavailable
+from orchestrator.engine.errors import (
+    ContextTooLong,
+    DeadlineExceeded,
+    EngineError,
+    NoTokenAllowed,
+    RequestFailed,
+    UnitsUnavailable,
+)
 
 log = logging.getLogger(__name__)
+
+_BRIEF = reprlib.Repr()  # for values of any size and depth
+_BRIEF.maxstring = _BRIEF.maxlong = 60
 
 CLIENT_CLOSED = 499  # nobody reads it: what logs and metrics call a client that went away
 
@@ -52,6 +64,13 @@ def invalid(param: str, message: str, code: str | None = None) -> ApiError:
     return ApiError(400, message, param=param, code=code)
 
 
+def rate_limited(message: str, code: str, wait_s: float) -> ApiError:
+    """wait_s: after so long, another attempt is worth it."""
+    whole_s = max(1, math.ceil(wait_s))
+    message = f"{message}: try again in {whole_s} s"
+    return ApiError(429, message, type_="rate_limit_error", code=code, headers={"Retry-After": str(whole_s)})
+
+
 def as_api_error(error: Exception) -> ApiError:
     """The one map from what can go wrong further in to what the client is told."""
     match error:
@@ -59,6 +78,8 @@ def as_api_error(error: Exception) -> ApiError:
             return error
         case ContextTooLong():
             return ApiError(400, str(error), code="context_length_exceeded")
+        case NoTokenAllowed():
+            return ApiError(400, str(error), code="grammar_dead_end")
         case UnitsUnavailable():
             headers = {"Retry-After": "1"}
             return ApiError(503, str(error), type_="server_error", code="units_unavailable", headers=headers)
@@ -71,12 +92,16 @@ def as_api_error(error: Exception) -> ApiError:
             return ApiError(500, "the request failed inside the server", type_="server_error", code="internal_error")
 
 
+def error_response(error: ApiError) -> JSONResponse:
+    return JSONResponse(error.body(), error.status, headers=error.headers)
+
+
 def install(app: FastAPI, on_refusal: Callable[[ApiError], None]) -> None:
     """Every error answer of `app` takes this shape, and is told to `on_refusal`."""
 
     def refuse(error: ApiError) -> JSONResponse:
         on_refusal(error)
-        return JSONResponse(error.body(), error.status, headers=error.headers)
+        return error_response(error)
 
     async def on_error(_: Request, error: Exception) -> JSONResponse:
         return refuse(as_api_error(error))
@@ -100,16 +125,20 @@ def install(app: FastAPI, on_refusal: Callable[[ApiError], None]) -> None:
 
 
 def _http_error(request: Request, error: HTTPException) -> ApiError:
-    where = f"{request.method} {request.url.path}"
+    where = f"{request.method} {request.url.path[:100]}"
     headers = dict(error.headers or {})
     match error.status_code:
         case 404:
             return ApiError(404, f"there is no {where}", code="not_found")
         case 405:
             return ApiError(405, f"{where} is not allowed", code="method_not_allowed", headers=headers)
+        case 408:
+            return ApiError(408, str(error.detail), code="body_timeout", headers={"Connection": "close"})
         case 413:
             return ApiError(413, str(error.detail), code="body_too_large")
         case 400:  # what the framework makes of a body that it cannot read
+            if isinstance(error.__cause__, ApiError):
+                return error.__cause__
             return ApiError(400, "the body is not valid JSON", code="invalid_json")
         case status:
             return ApiError(status, str(error.detail) or HTTPStatus(status).phrase, headers=headers)
@@ -137,6 +166,8 @@ def _is_json(content_type: str) -> bool:
 def field_path(loc: Sequence[str | int]) -> str:
     path = ""
     for step in loc:
+        if step == "[key]":  # the key itself is at fault; it is in the path already
+            continue
         path += f"[{step}]" if isinstance(step, int) else f".{step}"
     return path.removeprefix(".")
 
@@ -151,7 +182,7 @@ def _reason(error: dict[str, Any]) -> str:
 
 
 def _shown(value: object) -> str:
-    text = repr(value)
+    text = _BRIEF.repr(value)
     return text if len(text) <= 60 else text[:57] + "..."
 
 

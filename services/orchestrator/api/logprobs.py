@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import codecs
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from hetspec.text.vocabulary import Vocabulary
@@ -38,29 +38,45 @@ class ChatLogprobs:
 
 
 class CompletionLogprobs:
-    """`choices[].logprobs` of a completion. Offsets count on from one `render` to the next."""
+    """`choices[].logprobs` of a completion. Offsets, in characters, count on from one `render` to the next.
 
-    def __init__(self, vocabulary: Vocabulary) -> None:
+    A token that is no whole text, such as a part of a character, is written `bytes:\\xe2\\x80`, as OpenAI does. Of
+    several best tokens that read the same, the best one stays.
+    """
+
+    def __init__(self, vocabulary: Vocabulary, prompt_offsets: Sequence[int] = (), begin: int = 0) -> None:
+        """prompt_offsets: where each of the prompt's tokens begins, where they are told. begin: where the first emitted
+        token does."""
         self._vocabulary = vocabulary
+        self._prompt_offsets = list(prompt_offsets)
         self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
-        self._offset_chars = 0
+        self._offset_chars = begin
 
-    def render(self, tokens: Iterable[EmittedToken]) -> dict[str, Any]:
-        tokens = tuple(tokens)
+    def render(self, tokens: Sequence[EmittedToken], prompt: Sequence[EmittedToken] = ()) -> dict[str, Any]:
+        """prompt: all of its tokens, or none."""
+        offsets = self._prompt_offsets if prompt else []
         return {
-            "tokens": [self._vocabulary.token_text(token.id) for token in tokens],
-            "token_logprobs": [_logprob(token) for token in tokens],
-            "top_logprobs": [self._top(token) for token in tokens],
-            "text_offset": [self._advance(token.id) for token in tokens],
+            "tokens": [self._name(token.id) for token in (*prompt, *tokens)],
+            "token_logprobs": [_logprob(token) for token in (*prompt, *tokens)],
+            "top_logprobs": [self._top(token) for token in (*prompt, *tokens)],
+            "text_offset": offsets + [self._advance(token.id) for token in tokens],
         }
 
-    def _top(self, token: EmittedToken) -> dict[str, float]:
-        """The best tokens and, wherever it ranks, the chosen one."""
-        assert token.logprobs is not None, "logprobs were asked for"
-        entries = [*zip(token.logprobs.top_ids, token.logprobs.top_logprobs, strict=True), (token.id, _logprob(token))]
+    def _name(self, id_: int) -> str:
+        data = self._vocabulary.token_bytes(id_)
+        try:
+            return data.decode()
+        except UnicodeDecodeError:
+            return "bytes:" + "".join(f"\\x{byte:02x}" for byte in data)
+
+    def _top(self, token: EmittedToken) -> dict[str, float] | None:
+        """The best tokens and, wherever it ranks, the chosen one. None: of a prompt's first token."""
+        if token.logprobs is None:
+            return None
+        best = zip(token.logprobs.top_ids, token.logprobs.top_logprobs, strict=True)
         top: dict[str, float] = {}
-        for id_, logprob in entries:  # best first: of ids that read the same, the best stays
-            top.setdefault(self._vocabulary.token_text(id_), max(logprob, _FLOOR))
+        for id_, logprob in (*best, (token.id, token.logprobs.logprob)):  # best first
+            top.setdefault(self._name(id_), max(logprob, _FLOOR))
         return top
 
     def _advance(self, id_: int) -> int:
@@ -71,6 +87,5 @@ class CompletionLogprobs:
         return begin
 
 
-def _logprob(token: EmittedToken) -> float:
-    assert token.logprobs is not None, "logprobs were asked for"
-    return max(token.logprobs.logprob, _FLOOR)
+def _logprob(token: EmittedToken) -> float | None:
+    return None if token.logprobs is None else max(token.logprobs.logprob, _FLOOR)

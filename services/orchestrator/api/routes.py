@@ -11,12 +11,21 @@ from prometheus_client import CONTENT_TYPE_LATEST
 
 from orchestrator.api.admission import Admission
 from orchestrator.api.answers import Answer, Head, chat_answer, completion_answer, system_fingerprint
+from orchestrator.api.auth import client_of
 from orchestrator.api.metrics import Metrics
-from orchestrator.api.prepare import Defaults, check_model, check_units, missing_units, prepare_chat, prepare_completion
+from orchestrator.api.prepare import (
+    Defaults,
+    Prepared,
+    check_model,
+    check_units,
+    missing_units,
+    prepare_chat,
+    prepare_completion,
+)
 from orchestrator.api.schemas import ChatBody, CompletionBody, GenerationBody
 from orchestrator.api.serving import Serving, Work
+from orchestrator.api.strict_json import StrictRoute
 from orchestrator.engine.engine import Engine
-from orchestrator.engine.request import GenerationRequest
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,35 +44,30 @@ class Context:
 
 
 def generation_routes(context: Context) -> APIRouter:
-    router = APIRouter(prefix="/v1")
+    router = APIRouter(prefix="/v1", route_class=StrictRoute)
     serving = Serving(context.engine, context.admission, context.metrics)
 
     @router.post("/chat/completions")
     async def chat_completions(body: ChatBody, http: Request) -> Response:
-        context.admission.check()
-        request = await prepare_chat(body, context.engine, context.defaults)
-        answer = chat_answer(context.head(), context.engine.text.vocabulary, logprobs=bool(body.logprobs))
-        return await serving.respond(http, _work("chat", body, request, answer))
+        context.admission.check(client_of(http), body.n or 1)
+        prepared = await prepare_chat(body, context.engine, context.defaults)
+        answer = chat_answer(context.head(), body, context.engine.text)
+        return await serving.respond(http, _work(body, prepared, answer))
 
     @router.post("/completions")
     async def completions(body: CompletionBody, http: Request) -> Response:
-        context.admission.check()
-        request = await prepare_completion(body, context.engine, context.defaults)
-        answer = completion_answer(context.head(), context.engine.text.vocabulary, logprobs=body.logprobs is not None)
-        return await serving.respond(http, _work("completions", body, request, answer))
+        count = len(body.prompt) * (body.n or 1)
+        context.admission.check(client_of(http), count, param="prompt" if len(body.prompt) > 1 else "n")
+        prepared = await prepare_completion(body, context.engine, context.defaults)
+        answer = completion_answer(context.head(), body, prepared, context.engine.text)
+        return await serving.respond(http, _work(body, prepared, answer))
 
     return router
 
 
-def _work(endpoint: str, body: GenerationBody, request: GenerationRequest, answer: Answer) -> Work:
-    return Work(
-        endpoint=endpoint,
-        request=request,
-        answer=answer,
-        seed=request.noise.seed if body.seed is None else body.seed,
-        stream=bool(body.stream),
-        include_usage=body.stream_options is not None and bool(body.stream_options.include_usage),
-    )
+def _work(body: GenerationBody, prepared: Prepared, answer: Answer) -> Work:
+    include_usage = body.stream_options is not None and bool(body.stream_options.include_usage)
+    return Work(prepared, answer, stream=bool(body.stream), include_usage=include_usage)
 
 
 def status_routes(context: Context) -> APIRouter:

@@ -10,9 +10,7 @@ from dataclasses import dataclass
 from typing import Annotated, Any, Literal, Self
 
 from pydantic import (
-    BaseModel,
     BeforeValidator,
-    ConfigDict,
     Field,
     GetCoreSchemaHandler,
     GetJsonSchemaHandler,
@@ -22,13 +20,15 @@ from pydantic import (
 from pydantic.json_schema import JsonSchemaValue
 from pydantic_core import CoreSchema, PydanticCustomError, core_schema
 
+from orchestrator.api.response_format import GrammarSource, NamedGrammar, ResponseFormat, grammars_of
+from orchestrator.api.strict import Strict as Strict
+from orchestrator.api.strict import field_error as field_error
+
 MAX_STOPS = 4
+MAX_N = 16  # choices of a prompt
+MAX_PROMPTS = 64  # of a request
 MAX_NODES = 64
 MAX_DEPTH = 16
-
-
-class Strict(BaseModel):
-    model_config = ConfigDict(extra="forbid", strict=True, frozen=True, allow_inf_nan=False)
 
 
 @dataclass(frozen=True, slots=True, eq=False)  # typing keeps one Annotated of equal metadata, and 0 equals False
@@ -52,11 +52,10 @@ class Neutral:
 
 
 Null = Annotated[Any, Neutral()]
-Zero = Annotated[Any, Neutral((0,))]
-One = Annotated[Any, Neutral((1,))]
 EmptyList = Annotated[Any, Neutral(([],))]
 EmptyObject = Annotated[Any, Neutral(({},))]
 No = Annotated[Any, Neutral((False,))]
+Yes = Annotated[Any, Neutral((True,))]
 
 
 def _as_list(value: Any) -> Any:
@@ -67,22 +66,25 @@ def _as_parts(value: Any) -> Any:
     return [{"type": "text", "text": value}] if isinstance(value, str) else value
 
 
-def _prompt(value: Any) -> str | tuple[int, ...]:
+PromptText = str | tuple[int, ...]
+
+
+def _prompts(value: Any) -> tuple[PromptText, ...]:
+    """One prompt, a string or a list of ids, is a list of one."""
     match value:
         case str():
-            try:
-                value.encode()
-            except UnicodeEncodeError:
-                raise ValueError("the text holds a lone surrogate") from None
-            return value
-        case [int() as first, *_] if not isinstance(first, bool):
-            if any(type(token) is not int for token in value):
-                raise ValueError("a list must hold token ids only")
+            return (value,)
+        case [str(), *_] if all(isinstance(prompt, str) for prompt in value):
             return tuple(value)
-        case [str() | list(), *_]:
-            raise ValueError("several prompts are not supported: give one string or one list of token ids")
-        case _:
-            raise ValueError("must be a string or a non-empty list of token ids")
+        case [list(), *_] if all(_is_ids(prompt) for prompt in value):
+            return tuple(map(tuple, value))
+        case list() if _is_ids(value):
+            return (tuple(value),)
+    raise ValueError("must be a string or a non-empty list of token ids, or a non-empty list of either")
+
+
+def _is_ids(value: Any) -> bool:
+    return isinstance(value, list) and bool(value) and all(type(token) is int for token in value)
 
 
 Stop = Annotated[
@@ -90,10 +92,15 @@ Stop = Annotated[
     BeforeValidator(_as_list, json_schema_input_type=str | list[str]),
     Field(max_length=MAX_STOPS),
 ]
-Prompt = Annotated[
-    str | tuple[int, ...],
-    PlainValidator(_prompt, json_schema_input_type=Annotated[str, Field()] | Annotated[list[int], Field(min_length=1)]),
+_Ids = Annotated[list[int], Field(min_length=1)]
+_PromptInput = str | Annotated[list[str] | list[_Ids], Field(min_length=1)] | _Ids
+Prompts = Annotated[
+    tuple[PromptText, ...],
+    PlainValidator(_prompts, json_schema_input_type=_PromptInput),
+    Field(max_length=MAX_PROMPTS),
 ]
+LogitBias = dict[Annotated[str, Field(pattern=r"^(0|[1-9][0-9]{0,9})$")], Annotated[float, Field(ge=-100, le=100)]]
+Penalty = Annotated[float, Field(ge=-2, le=2)]
 
 
 class StreamOptions(Strict):
@@ -102,41 +109,63 @@ class StreamOptions(Strict):
 
 
 class HetspecOptions(Strict):
-    """The extension field: how the answer is computed. It never changes which tokens come out."""
+    """The extension field: how the answer is computed, which never changes a token; and what it must look like."""
 
     mode: Literal["plain", "chain", "tree"] | None = None
     max_nodes: Annotated[int, Field(ge=1, le=MAX_NODES)] | None = None
     max_depth: Annotated[int, Field(ge=1, le=MAX_DEPTH)] | None = None
+    prefix_cache: bool | None = None
+    regex: GrammarSource | None = None
+    grammar: GrammarSource | None = None  # Lark, as llguidance has it
 
 
 class GenerationBody(Strict):
     """The fields both endpoints share."""
 
     model: str | None = None
-    max_tokens: Annotated[int, Field(ge=1)] | None = None
+    n: Annotated[int, Field(ge=1, le=MAX_N)] | None = None
+    max_tokens: Annotated[int, Field(ge=0)] | None = None
+    min_tokens: Annotated[int, Field(ge=0)] | None = None
     temperature: Annotated[float, Field(ge=0, le=2)] | None = None
     top_p: Annotated[float, Field(gt=0, le=1)] | None = None
     top_k: Annotated[int, Field(ge=0, lt=2**31)] | None = None
     min_p: Annotated[float, Field(ge=0, le=1)] | None = None
+    frequency_penalty: Penalty | None = None
+    presence_penalty: Penalty | None = None
+    repetition_penalty: Annotated[float, Field(ge=0.01, le=2)] | None = None
+    logit_bias: LogitBias | None = None
     seed: Annotated[int, Field(ge=-(2**63), lt=2**64)] | None = None
     stop: Stop | None = None
+    ignore_eos: bool | None = None
     stream: bool | None = None
     stream_options: StreamOptions | None = None
+    timeout: Annotated[float, Field(gt=0)] | None = None  # seconds, the wait for a place included
     user: str | None = None
+    response_format: ResponseFormat | None = None
     hetspec: HetspecOptions | None = None
 
-    n: One = None
-    frequency_penalty: Zero = None
-    presence_penalty: Zero = None
-    repetition_penalty: One = None
-    logit_bias: EmptyObject = None
-    ignore_eos: No = None
-    min_tokens: Zero = None
+    @property
+    def grammar(self) -> NamedGrammar | None:
+        """What the answer must look like; None: anything goes."""
+        return next(iter(self._grammars()), None)
+
+    def _grammars(self) -> list[NamedGrammar]:
+        options = self.hetspec or HetspecOptions()
+        return grammars_of(self.response_format, options.regex, options.grammar)
 
     @model_validator(mode="after")
     def _stream_options_need_a_stream(self) -> Self:
         if self.stream_options is not None and not self.stream:
             raise field_error("stream_options", "may only be given with stream: true")
+        return self
+
+    @model_validator(mode="after")
+    def _one_grammar_ends_the_answer(self) -> Self:
+        given = self._grammars()
+        if len(given) > 1:
+            raise field_error(given[1].field, f"may not be given with {given[0].field}")
+        if given and self.ignore_eos:
+            raise field_error("ignore_eos", f"may not be true with {given[0].field}, which says where the answer ends")
         return self
 
 
@@ -163,8 +192,9 @@ class Message(Strict):
     tool_calls: EmptyList = None
 
     @property
-    def text(self) -> str:
-        return "".join(part.text for part in self.content)
+    def plain(self) -> dict[str, str]:
+        """As chat templates take it."""
+        return {"role": self.role, "content": "".join(part.text for part in self.content)}
 
 
 class ChatBody(GenerationBody):
@@ -172,6 +202,8 @@ class ChatBody(GenerationBody):
     max_completion_tokens: Annotated[int, Field(ge=1)] | None = None
     logprobs: bool | None = None
     top_logprobs: Annotated[int, Field(ge=0, le=20)] | None = None
+    prompt_cache_key: str | None = None
+    safety_identifier: str | None = None
 
     audio: Null = None
     function_call: Annotated[Any, Neutral(("none",))] = None
@@ -180,12 +212,13 @@ class ChatBody(GenerationBody):
     modalities: Annotated[Any, Neutral((["text"],))] = None
     parallel_tool_calls: Annotated[Any, Neutral((True, False))] = None
     prediction: Null = None
+    prompt_cache_retention: Annotated[Any, Neutral(("in-memory", "in_memory"))] = None
     reasoning_effort: Annotated[Any, Neutral(("none",))] = None
-    response_format: Annotated[Any, Neutral(({"type": "text"},))] = None
     service_tier: Annotated[Any, Neutral(("auto", "default"))] = None
     store: No = None
     tool_choice: Annotated[Any, Neutral(("none", "auto"))] = None
     tools: EmptyList = None
+    verbosity: Annotated[Any, Neutral(("medium",))] = None
     web_search_options: Null = None
 
     @model_validator(mode="after")
@@ -194,18 +227,23 @@ class ChatBody(GenerationBody):
             raise field_error("top_logprobs", "may only be given with logprobs: true")
         if None not in (self.max_tokens, self.max_completion_tokens) and self.max_tokens != self.max_completion_tokens:
             raise field_error("max_completion_tokens", "differs from max_tokens: give one of them")
+        if self.max_tokens == 0:
+            raise field_error("max_tokens", "0 leaves nothing to answer with")
         return self
 
 
 class CompletionBody(GenerationBody):
-    prompt: Prompt
+    prompt: Prompts
     logprobs: Annotated[int, Field(ge=0, le=5)] | None = None
+    echo: bool | None = None
+    best_of: int | None = None
 
-    best_of: One = None
-    echo: No = None
     suffix: Annotated[Any, Neutral(("",))] = None
 
-
-def field_error(field: str, message: str) -> PydanticCustomError:
-    """An error of the whole request that names one field."""
-    return PydanticCustomError("fields_disagree", "{message}", {"field": field, "message": message})
+    @model_validator(mode="after")
+    def _fields_agree(self) -> Self:
+        if self.best_of not in (None, self.n or 1):
+            raise field_error("best_of", f"not supported: only n ({self.n or 1}) or null may be given")
+        if self.max_tokens == 0 and not self.echo:
+            raise field_error("max_tokens", "0 may only be given with echo: true")
+        return self

@@ -25,6 +25,8 @@ def check_draft(draft: Draft, policy: DraftPolicy, vocab_size: int) -> None:
     if max(tree.depths(), default=0) > policy.max_depth:
         raise Nonsense(f"drafter: a tree {max(tree.depths())} deep, at most {policy.max_depth} asked for")
     _check_tokens("drafter", tree.tokens, vocab_size)
+    if len(draft.sources) != len(tree) or not set(draft.sources) <= set(policy.sources):
+        raise Nonsense(f"drafter: sources {sorted(set(draft.sources))} for {len(tree)} nodes, of {policy.sources}")
 
 
 def check_walk(walk: Walk, item: WalkItem, vocab_size: int) -> None:
@@ -35,6 +37,11 @@ def check_walk(walk: Walk, item: WalkItem, vocab_size: int) -> None:
         raise Nonsense("sampler: the walk goes on behind an end token")
     if item.top_logprobs is not None and len(walk.logprobs) != len(walk.tokens):
         raise Nonsense(f"sampler: {len(walk.logprobs)} logprobs for {len(walk.tokens)} tokens")
+
+
+def check_scored(walk: Walk, item: WalkItem) -> None:
+    if len(walk.logprobs) != len(item.scored) or walk.tokens or walk.accepted:
+        raise Nonsense(f"sampler: {len(walk.logprobs)} logprobs for {len(item.scored)} scored tokens")
 
 
 def _check_length(walk: Walk, item: WalkItem) -> None:

@@ -4,15 +4,27 @@ from __future__ import annotations
 
 from hetspec.decoding.tree import TokenTree
 from hetspec.rpc.messages import Draft, DraftItem, DraftPolicy
+from hetspec.telemetry.tracing import span
+from hetspec.v1 import drafter_pb2
+from orchestrator.engine import conditions
 from orchestrator.engine.checks import check_draft
 from orchestrator.engine.model import ModelBounds
 from orchestrator.engine.session import Session
 from orchestrator.policies.drafting import DraftRoom, draft_policy
+from orchestrator.policies.mode import Mode
 from orchestrator.units.errors import FAULTS
 from orchestrator.units.replica import Replica
 from orchestrator.units.replica_set import ReplicaSet
 
 NO_DRAFT = TokenTree()
+_SOURCES = {
+    int(number): name.removeprefix("DRAFT_SOURCE_").lower() for name, number in drafter_pb2.DraftSource.items()
+}
+
+
+def source_names(draft: Draft) -> tuple[str, ...]:
+    """Of each node: "lookup", "model", "grammar"."""
+    return tuple(_SOURCES[source] for source in draft.sources)
 
 
 class Drafting:
@@ -22,26 +34,31 @@ class Drafting:
 
     async def draft(self, session: Session) -> TokenTree:
         """A tree below the session's last token; an empty one where there is nothing sensible to be had."""
-        if (replica := self._find(session)) is None:
+        session.draft_sources = ()
+        if session.request.mode is Mode.PLAIN or (replica := self._find(session)) is None:
             return NO_DRAFT
         policy = self._policy(session, replica)
         if policy is None or not session.drafting.may_draft():
             return NO_DRAFT
         try:
-            tree = await self._ask(session, replica, policy)
-        except FAULTS:
+            with span("draft", max_nodes=policy.max_nodes):
+                draft = await self._ask(session, replica, policy)
+        except FAULTS as fault:
+            if not session.drafter.gives_up_shared(fault):
+                replica.blame(fault)
+                session.drafting.failed()
             session.drafter.leave()
-            session.drafting.failed()
             return NO_DRAFT
         session.drafting.succeeded()
-        session.statistics.drafted += len(tree)
-        return tree
+        session.draft_sources = source_names(draft)
+        session.statistics.add_draft(draft.tree, session.draft_sources)
+        return draft.tree
 
     def _find(self, session: Session) -> Replica[DraftItem, Draft] | None:
         seat = session.drafter
         if seat.replica is not None and not seat.replica.alive:
             seat.leave()
-        return seat.replica or self._drafters.try_pick(avoid=seat.last)
+        return seat.replica or self._drafters.try_pick(avoid=seat.last, ids=session.shared_ids)
 
     def _policy(self, session: Session, replica: Replica[DraftItem, Draft]) -> DraftPolicy | None:
         length = session.mark.length
@@ -56,14 +73,23 @@ class Drafting:
         )
         return draft_policy(session.request.mode, room)
 
-    async def _ask(self, session: Session, replica: Replica[DraftItem, Draft], policy: DraftPolicy) -> TokenTree:
+    async def _ask(self, session: Session, replica: Replica[DraftItem, Draft], policy: DraftPolicy) -> Draft:
         seat, request = session.drafter, session.request
-        seat.take(replica)
+        if seat.replica is None:
+            seat.take(replica)
+            await session.begin(seat)
         append = session.history[seat.known.length :]
-        item = DraftItem(seat.update(append), policy, request.sampling, request.noise)
+        item = DraftItem(
+            seat.update(append, policy.max_nodes),
+            policy,
+            request.sampling,
+            request.noise,
+            constraint=conditions.constraint(request, self._bounds),
+            past=conditions.past(session),
+        )
         is_prompt = len(append) > self._bounds.prompt_chunk_tokens
         served = await replica.submit(item, len(append) + policy.max_nodes, is_prompt)
         session.account("drafter", served)
         check_draft(served.value, policy, self._bounds.vocab_size)
         seat.advance(session.mark)
-        return served.value.tree
+        return served.value

@@ -6,21 +6,28 @@ import asyncio
 import itertools
 import secrets
 
+from prometheus_client import CollectorRegistry
+
+from hetspec.decoding.constraint import Grammar
 from hetspec.text.tokenizer import TextModel
 from orchestrator.engine.choosing import Choosing
 from orchestrator.engine.drafting import Drafting
 from orchestrator.engine.errors import ContextTooLong, UnitsUnavailable
 from orchestrator.engine.generation import Generation
+from orchestrator.engine.grammar_check import GrammarCheck
 from orchestrator.engine.model import EngineDescription, ModelBounds
 from orchestrator.engine.output import Output
 from orchestrator.engine.recovery import Recovery
 from orchestrator.engine.request import GenerationRequest
 from orchestrator.engine.round import Steps
+from orchestrator.engine.scoring import Scoring
 from orchestrator.engine.session import Digests, Session
 from orchestrator.engine.settings import EngineSettings
 from orchestrator.engine.verifying import Verifying
 from orchestrator.units.fleet import Fleet
+from orchestrator.units.metrics import UnitsMetrics
 from orchestrator.units.settings import Addresses
+from orchestrator.units.watch import Watch
 from orchestrator.units.weight_store import Checkpoint, fetch_checkpoint
 
 __all__ = ["Engine", "EngineDescription", "Generation"]
@@ -29,13 +36,27 @@ __all__ = ["Engine", "EngineDescription", "Generation"]
 class Engine:
     """`start` returns at once: units are found, and found again when lost, from then on."""
 
-    def __init__(self, addresses: Addresses, settings: EngineSettings | None = None) -> None:
+    def __init__(
+        self,
+        addresses: Addresses,
+        settings: EngineSettings | None = None,
+        registry: CollectorRegistry | None = None,
+    ) -> None:
+        """registry: takes the metrics of the engine's units."""
         self._addresses = addresses
         self._settings = settings or EngineSettings()
-        self._fleet = Fleet(addresses, self._settings.fleet, self._settings.prompt_chunk_tokens)
+        self._fleet = Fleet(
+            addresses,
+            self._settings.fleet,
+            self._settings.prompt_chunk_tokens,
+            self._settings.tls,
+            UnitsMetrics(registry or CollectorRegistry()),
+        )
+        self.watch = Watch(self._fleet, addresses.weight_store, self._settings.tls)
         self._recovery = Recovery(self._settings.max_rebuilds)
         self._checkpoint: Checkpoint | None = None
         self._fetching: asyncio.Task[None] | None = None
+        self._grammar_check: GrammarCheck | None = None
         # Names are unique among all orchestrators that may ever share a unit, restarts of this one included.
         self._prefix = secrets.token_hex(4)
         self._numbers = itertools.count(1)
@@ -47,12 +68,14 @@ class Engine:
     async def close(self) -> None:
         if self._fetching is not None:
             self._fetching.cancel()
+        if self._grammar_check is not None:
+            await self._grammar_check.close()
         await self._fleet.close()
 
     def ready(self) -> dict[str, bool]:
         """Of what a request cannot do without; the drafter is not among it."""
         checkpoint = self._checkpoint
-        mismatch = checkpoint is not None and self._fleet.problem(checkpoint.fingerprint) is not None
+        mismatch = checkpoint is not None and self._fleet.problem() is not None
         verifiers, samplers = bool(self._fleet.verifiers.replicas), bool(self._fleet.samplers.replicas)
         if verifiers and samplers and mismatch:
             verifiers = samplers = False
@@ -72,7 +95,7 @@ class Engine:
     def description(self) -> EngineDescription:
         """Raises UnitsUnavailable while a required unit is missing."""
         checkpoint = self._known_checkpoint()
-        if (problem := self._fleet.problem(checkpoint.fingerprint)) is not None:
+        if (problem := self._fleet.problem()) is not None:
             raise UnitsUnavailable(problem)
         verifier, sampler = self._fleet.verifiers.description, self._fleet.samplers.description
         assert verifier is not None
@@ -86,6 +109,12 @@ class Engine:
             digests={"verifier": verifier.identity.digest, "sampler": sampler.identity.digest},
         )
 
+    async def check_grammar(self, grammar: Grammar) -> None:
+        """Raises GrammarError where no answer could follow it, UnitsUnavailable."""
+        if self._grammar_check is None:
+            self._grammar_check = GrammarCheck(self.text.spec, self.description.vocab_size)
+        await self._grammar_check.check(grammar)
+
     def generate(self, request: GenerationRequest) -> Generation:
         """Raises UnitsUnavailable and ContextTooLong before any unit works."""
         description = self.description
@@ -94,16 +123,14 @@ class Engine:
             limit = description.max_context
             raise ContextTooLong(f"{prompt} prompt tokens and {output} to come do not fit a context of {limit}")
         digests = Digests(description.digests["verifier"], description.digests["sampler"])
-        session = Session(f"{self._prefix}-{next(self._numbers)}", request, digests)
+        session = Session(f"{self._prefix}-{next(self._numbers)}/{request.request_id}", request, digests)
         return Generation(session, self._steps(), Output(request, self.text))
 
     def _steps(self) -> Steps:
         bounds, fleet = self._bounds(), self._fleet
-        return Steps(
-            Drafting(fleet.drafters, bounds),
-            Verifying(fleet.verifiers, bounds, self._recovery),
-            Choosing(fleet.samplers, bounds, self._recovery),
-        )
+        verifying = Verifying(fleet.verifiers, bounds, self._recovery)
+        choosing = Choosing(fleet.samplers, bounds, self._recovery)
+        return Steps(Drafting(fleet.drafters, bounds), verifying, choosing, Scoring(verifying, choosing, bounds))
 
     def _bounds(self) -> ModelBounds:
         verifier = self._fleet.verifiers.description
@@ -123,4 +150,6 @@ class Engine:
         return self._checkpoint
 
     async def _fetch_checkpoint(self) -> None:
-        self._checkpoint = await fetch_checkpoint(self._addresses.weight_store)
+        checkpoint = await fetch_checkpoint(self._addresses.weight_store, self._settings.tls)
+        self._fleet.serve(checkpoint.fingerprint)
+        self._checkpoint = checkpoint

@@ -11,6 +11,10 @@ class ContextTooLong(EngineError):
     """Prompt and output do not fit the model's context."""
 
 
+class NoTokenAllowed(EngineError):
+    """The request's grammar leaves no token to go on with."""
+
+
 class UnitsUnavailable(EngineError):
     """A unit that the request needs is not there, or has no room."""
 

@@ -5,25 +5,27 @@ from __future__ import annotations
 import asyncio
 import time
 
+from hetspec.telemetry.tracing import span
 from orchestrator.engine.errors import DeadlineExceeded, UnitsUnavailable
 from orchestrator.engine.output import Output
-from orchestrator.engine.request import Emission, Statistics
+from orchestrator.engine.request import Emission, EmittedToken, GenerationRequest, Statistics
 from orchestrator.engine.round import Steps, run_round
 from orchestrator.engine.session import Session
 from orchestrator.units.errors import NoReplica
 
 
 class Generation:
-    """An async iterator of emissions, one a round.
+    """An async iterator of emissions, one a round; before them, what the request wants of its prompt.
 
-    However it ends (last token, error, cancellation, `aclose`), every unit is told to free what it holds. Whoever
-    leaves it early calls `aclose`.
+    With the last token, what the units hold goes to the prefix cache; however else it ends (error, cancellation,
+    `aclose`), they are told to free it. Whoever leaves it early calls `aclose`.
     """
 
     def __init__(self, session: Session, steps: Steps, output: Output) -> None:
         self._session = session
         self._steps = steps
         self._output = output
+        self._begun = False
         self._running = False
         self._ended = False
 
@@ -49,7 +51,8 @@ class Generation:
         finally:
             self._running = False
         if emission.finish_reason is not None:
-            self._end()
+            self._ended = True
+            self._session.end_well()
         return emission
 
     async def aclose(self) -> None:
@@ -61,17 +64,33 @@ class Generation:
         session, statistics = self._session, self._session.statistics
         start_ns, in_units_ns = time.perf_counter_ns(), session.in_units_ns
         try:
-            async with asyncio.timeout_at(session.request.deadline):
-                walk = await run_round(session, self._steps)
+            with span("round", number=statistics.rounds + 1):
+                async with asyncio.timeout_at(session.request.deadline):
+                    emission = await self._advance()
         except TimeoutError:
             raise DeadlineExceeded(f"out of time after {statistics.emitted} tokens") from None
         except NoReplica as error:
             raise UnitsUnavailable(str(error)) from error
-        emission = self._output.push(walk)
         statistics.emitted += len(emission.tokens)
         round_ns = time.perf_counter_ns() - start_ns
         statistics.add_host_ns("orchestrator", max(0, round_ns - (session.in_units_ns - in_units_ns)))
         return emission
+
+    async def _advance(self) -> Emission:
+        request = self._session.request
+        if not self._begun:
+            self._begun = True
+            if request.scores_prompt or request.max_tokens == 0:
+                return await self._tell_prompt(request)
+        return self._output.push(await run_round(self._session, self._steps))
+
+    async def _tell_prompt(self, request: GenerationRequest) -> Emission:
+        """Without a round: it ends a request of no tokens."""
+        prompt: tuple[EmittedToken, ...] = ()
+        if request.scores_prompt:
+            await self._steps.scoring.score_prompt(self._session)
+            prompt = tuple(map(EmittedToken, request.prompt_ids, (None, *self._session.prompt_logprobs)))
+        return Emission("", (), None if request.max_tokens else "length", prompt)
 
     def _end(self) -> None:
         if not self._ended:

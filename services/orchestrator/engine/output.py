@@ -9,13 +9,17 @@ from orchestrator.engine.request import Emission, EmittedToken, FinishReason, Ge
 
 
 class Output:
-    """Scans token by token. The earliest of stop string, end token and length ends it, in this order of rank."""
+    """Scans token by token. The earliest of stop string, end token and length ends it, in this order of rank.
+
+    A stop string that one of the first `min_tokens` tokens completes is text like any other.
+    """
 
     def __init__(self, request: GenerationRequest, text: TextModel) -> None:
-        self._end_ids = frozenset(text.spec.end_ids)
+        self._end_ids = frozenset() if request.ignore_eos else frozenset(text.spec.end_ids)
         self._detokenizer = text.detokenizer(request.prompt_ids)
         self._stop = StopMatcher(request.stop)
         self._left = request.max_tokens
+        self._unstoppable = request.min_tokens  # tokens to come that no stop string ends
 
     def push(self, walk: Walk) -> Emission:
         """What a round adds. After a finish reason nothing is pushed."""
@@ -32,9 +36,10 @@ class Output:
 
     def _take(self, token: int) -> tuple[str, FinishReason | None]:
         self._left -= 1
+        self._unstoppable -= 1
         if token in self._end_ids:
             return self._flush(), "stop"
-        piece = self._stop.push(self._detokenizer.push(token))
+        piece = self._push(self._detokenizer.push(token))
         if self._stop.matched is not None:
             return piece, "stop"
         if self._left > 0:
@@ -44,7 +49,10 @@ class Output:
 
     def _flush(self) -> str:
         """The text held back. It may complete a stop string, which then cuts it."""
-        return self._stop.push(self._detokenizer.flush()) + self._stop.flush()
+        return self._push(self._detokenizer.flush()) + self._stop.flush()
+
+    def _push(self, piece: str) -> str:
+        return self._stop.push(piece, may_match=self._unstoppable < 0)
 
 
 def _logprobs_of(walk: Walk, index: int) -> TokenLogprobs | None:

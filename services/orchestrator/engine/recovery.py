@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from hetspec.rpc.logs import log_event
 from hetspec.rpc.messages import ErrorCode, UnitError
-from orchestrator.engine.errors import EngineError, RequestFailed, UnitsUnavailable
+from orchestrator.engine.errors import EngineError, NoTokenAllowed, RequestFailed, UnitsUnavailable
 from orchestrator.engine.session import Session
 from orchestrator.units.errors import UnitLost
 
@@ -23,8 +23,13 @@ class Recovery:
     async def after(self, session: Session, fault: Exception) -> None:
         """Returns when the step may be tried again, after a pause that grows where the unit is there and refuses.
 
-        A unit without room has not failed: the session, which has given back what it held, waits for others to end.
+        A unit without room has not failed: the session, which has given back what it held, waits for others to end. Nor
+        is a session to blame for a unit that was lost before it had the session's item.
         """
+        if isinstance(fault, UnitLost) and not fault.had_item:
+            return
+        if isinstance(fault, UnitError) and fault.code is ErrorCode.DEAD_END:
+            raise NoTokenAllowed(fault.message) from fault
         if _is(fault, ErrorCode.EXHAUSTED):
             session.waits += 1
             await _pause(session.waits)

@@ -9,6 +9,7 @@ from hetspec.decoding.tree import TokenTree
 from hetspec.rpc.messages import Walk
 from orchestrator.engine.choosing import Choosing
 from orchestrator.engine.drafting import Drafting
+from orchestrator.engine.scoring import Scoring
 from orchestrator.engine.session import Session
 from orchestrator.engine.verifying import Verifying
 
@@ -18,6 +19,7 @@ class Steps:
     drafting: Drafting
     verifying: Verifying
     choosing: Choosing
+    scoring: Scoring
 
 
 async def run_round(session: Session, steps: Steps) -> Walk:

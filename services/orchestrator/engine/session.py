@@ -2,14 +2,28 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Generic, NamedTuple, TypeVar
 
+import numpy as np
+
 from hetspec.decoding.history import History
-from hetspec.rpc.messages import Draft, DraftItem, HiddenStates, SessionUpdate, VerifyItem, Walk
+from hetspec.rpc.messages import (
+    Draft,
+    DraftItem,
+    ErrorCode,
+    HiddenStates,
+    SessionUpdate,
+    TokenLogprobs,
+    UnitError,
+    VerifyItem,
+    Walk,
+)
 from orchestrator.engine.request import GenerationRequest, Statistics
 from orchestrator.units.batcher import Served
+from orchestrator.units.prefix_source import Fork, Ids
 from orchestrator.units.replica import Replica
 
 Item = TypeVar("Item")
@@ -26,13 +40,18 @@ class Mark(NamedTuple):
 EMPTY = Mark(0, History().hash)
 
 
+def mark_at(history: History, length: int) -> Mark:
+    return Mark(length, History(history[:length]).hash)
+
+
 class Seat(Generic[Item, Result]):
     """A session's place in a unit that holds state for it.
 
-    `known` is what the unit has committed once it applies `commit`, the nodes accepted of the tree it saw last.
+    `known` is what the unit has committed once it applies `commit`, the nodes accepted of the tree it saw last. With a
+    `fork`, the unit is still to be told to begin from it.
     """
 
-    __slots__ = ("commit", "epoch", "known", "last", "replica", "session")
+    __slots__ = ("commit", "epoch", "fork", "known", "last", "replica", "session")
 
     def __init__(self, session: str) -> None:
         self.session = session
@@ -41,27 +60,70 @@ class Seat(Generic[Item, Result]):
         self.epoch = 1
         self.known = EMPTY
         self.commit: tuple[int, ...] = ()
+        self.fork: Fork | None = None
 
     def take(self, replica: Replica[Item, Result]) -> None:
         replica.pin(self.session)
         self.replica = replica
 
+    async def begin_from_others(self, history: History, ids: Ids | None) -> None:
+        """Takes over the longest beginning that a session of this replica has, or is just reading. ids: the history's,
+        where it may be shared."""
+        assert self.replica is not None
+        self.fork = None if ids is None else await self.replica.prefixes.begin(self.session, ids)
+        if self.fork is not None:
+            self.known = mark_at(history, self.fork.length)
+
     def leave(self) -> None:
         """Frees what the unit holds; the next update opens the session anew, wherever that is."""
         if self.replica is not None:
+            if self.fork is not None:
+                self.replica.prefixes.dropped(self.fork)
             self.replica.release(self.session)
+        self.fork = None
         self.last, self.replica = self.replica, None
         self.epoch += 1
         self.known = EMPTY
         self.commit = ()
 
-    def update(self, append: Sequence[int]) -> SessionUpdate:
-        return SessionUpdate(self.session, self.epoch, self.known.length, self.known.hash, self.commit, tuple(append))
+    def keep(self, ids: Ids) -> None:
+        """Leaves what the unit has committed of a complete history for others to begin from."""
+        if self.replica is not None:
+            self.replica.keep(self.session, ids[: self._committed])
+            self.replica = None
+
+    def update(self, append: Sequence[int], nodes: int = 0) -> SessionUpdate:
+        """Of the item that comes next; room is made for it and its tree."""
+        assert self.replica is not None
+        known, source = self.known, self.fork.source.session if self.fork else ""
+        self.replica.prefixes.reserve(self.session, known.length + len(append) + nodes)
+        return SessionUpdate(
+            self.session, self.epoch, known.length, known.hash, self.commit, tuple(append), fork_of=source
+        )
 
     def advance(self, mark: Mark, commit: tuple[int, ...] = ()) -> None:
         """The unit has served an update up to `mark`, or will have once it applies `commit`."""
+        assert self.replica is not None
         self.known = mark
         self.commit = commit
+        if self.fork is not None:
+            self.replica.prefixes.served(self.fork)
+            self.fork = None
+        self.replica.prefixes.advance(self.session, self._committed)
+
+    def gives_up_shared(self, fault: Exception) -> bool:
+        """Whether the fault is due to what is shared here and nobody is to blame: the session begins again without."""
+        if self.replica is None or not isinstance(fault, UnitError):
+            return False
+        if fault.code is ErrorCode.SESSION_LOST and self.fork is not None:
+            self.replica.prefixes.lost(self.fork)
+            self.fork = None
+            return True
+        return fault.code is ErrorCode.EXHAUSTED and self.replica.prefixes.evict_all("exhausted")
+
+    @property
+    def _committed(self) -> int:
+        return self.known.length - len(self.commit)
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,10 +167,28 @@ class Session:
         self.verifier: Seat[VerifyItem, HiddenStates] = Seat(session_id)
         self.drafter: Seat[DraftItem, Draft] = Seat(session_id)
         self.drafting = DraftBackoff()
+        self.draft_sources: tuple[str, ...] = ()  # of each node of this round's draft
+        repeats = request.sampling.repetition_penalty != 1
+        self.distinct_prompt = tuple(sorted(set(request.prompt_ids))) if repeats else ()
+        self.prompt_logprobs: list[TokenLogprobs] = []  # of the prompt's second token and on, where it is scored
         self.faults = 0  # of units this session cannot do without, since its last progress
         self.waits = 0  # for room in a unit, since then
         self.statistics = Statistics(request.mode, request.noise.seed)
         self.in_units_ns = 0  # waiting for units and their passes, all told
+
+    @property
+    def shared_ids(self) -> Ids | None:
+        """The history as others may begin with it. None where they may not; a prompt that is scored is read whole."""
+        shares = self.request.reuse_prefix and not self.request.scores_prompt
+        return np.array(self.history[:], np.uint32) if shares else None
+
+    async def begin(self, seat: Seat[Any, Any]) -> None:
+        """At a seat just taken, from what its replica has of the history. Waiting for it to be read counts as queue."""
+        start_ns = time.perf_counter_ns()
+        await seat.begin_from_others(self.history, self.shared_ids)
+        waited_ns = time.perf_counter_ns() - start_ns
+        self.statistics.add_host_ns("queue", waited_ns)
+        self.in_units_ns += waited_ns
 
     @property
     def left(self) -> int:
@@ -116,7 +196,7 @@ class Session:
         return self.request.max_tokens - (self.mark.length - len(self.request.prompt_ids))
 
     def mark_at(self, length: int) -> Mark:
-        return self.mark if length == self.mark.length else Mark(length, History(self.history[:length]).hash)
+        return self.mark if length == self.mark.length else mark_at(self.history, length)
 
     def commit(self, walk: Walk) -> None:
         """Takes the walk's tokens into the history. A unit that saw this round's tree keeps its accepted nodes."""
@@ -128,7 +208,7 @@ class Session:
         self._extend(walk.tokens[accepted:])
         self.faults = self.waits = 0
         self.statistics.rounds += 1
-        self.statistics.accepted += accepted
+        self.statistics.add_accepted([self.draft_sources[node] for node in walk.accepted])
 
     def account(self, unit: str, served: Served[Any]) -> None:
         others_ns = max(0, served.waited_ns + served.busy_ns - served.compute_ns)
@@ -140,6 +220,13 @@ class Session:
         """Frees what every unit holds."""
         self.verifier.leave()
         self.drafter.leave()
+
+    def end_well(self) -> None:
+        """As `release`, but what the units hold may stay there, for others to begin from."""
+        if (ids := self.shared_ids) is not None:
+            self.verifier.keep(ids)
+            self.drafter.keep(ids)
+        self.release()
 
     def _extend(self, tokens: Sequence[int]) -> None:
         if tokens:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from hetspec.rpc.tls import RpcTls
 from orchestrator.units.settings import FleetSettings
 
 
@@ -12,3 +13,4 @@ class EngineSettings:
     prompt_chunk_tokens: int = 256
     max_rebuilds: int = 3  # of a session in a row, without progress
     fleet: FleetSettings = FleetSettings()
+    tls: RpcTls | None = None  # to units and weight store

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from hetspec.decoding.tree import TokenTree
 from hetspec.rpc.messages import HiddenRows, HiddenStates, VerifyItem
+from hetspec.telemetry.tracing import span
 from orchestrator.engine.checks import check_hidden
 from orchestrator.engine.model import ModelBounds
 from orchestrator.engine.recovery import Recovery
@@ -31,7 +32,22 @@ class Verifying:
         """Feeds chunks until the last one is left, which goes with the tree."""
         while self.needs_prefill(session):
             try:
-                await self._pass_chunk(session)
+                await self._seat(session)
+                if self.needs_prefill(session):  # less is left where others have read the same before
+                    with span("prefill"):
+                        await self._pass_chunk(session, session.mark.length, HiddenRows.NONE)
+            except FAULTS as fault:
+                await self._rebuild(session, fault)
+
+    async def hidden_of_prompt(self, session: Session, stop: int) -> tuple[int, bytes]:
+        """Feeds the next chunk of the tokens before `stop`: where it begins, and the hidden rows of all its tokens.
+
+        Chunks begin at the first token again when a verifier was lost.
+        """
+        while True:
+            try:
+                with span("prefill"):
+                    return await self._pass_chunk(session, stop, HiddenRows.ALL)
             except FAULTS as fault:
                 await self._rebuild(session, fault)
 
@@ -40,27 +56,30 @@ class Verifying:
         while True:
             await self.prefill(session)
             try:
-                return await self._pass_tree(session, tree)
+                with span("verify", nodes=len(tree)):
+                    return await self._pass_tree(session, tree)
             except FAULTS as fault:
                 await self._rebuild(session, fault)
 
-    async def _pass_chunk(self, session: Session) -> None:
+    async def _pass_chunk(self, session: Session, end: int, hidden: HiddenRows) -> tuple[int, bytes]:
         seat = session.verifier
         replica = await self._seat(session)
         start = seat.known.length
-        stop = start + self._bounds.prompt_chunk_tokens
-        item = VerifyItem(seat.update(session.history[start:stop]), _NO_TREE, HiddenRows.NONE)
-        served = await replica.submit(item, stop - start, is_prompt=True)
+        stop = min(start + self._bounds.prompt_chunk_tokens, end)
+        item = VerifyItem(seat.update(session.history[start:stop]), _NO_TREE, hidden)
+        served = await replica.submit(item, stop - start, is_prompt=True, alone=session.faults > 0)
         session.account("verifier", served)
-        check_hidden(served.value, 0, self._bounds.hidden_size)
+        check_hidden(served.value, stop - start if hidden is HiddenRows.ALL else 0, self._bounds.hidden_size)
         seat.advance(session.mark_at(stop))
+        return start, served.value.data
 
     async def _pass_tree(self, session: Session, tree: TokenTree) -> bytes:
         seat = session.verifier
         replica = await self._seat(session)
         append = session.history[seat.known.length :]
-        item = VerifyItem(seat.update(append), tree, HiddenRows.LAST)
-        served = await replica.submit(item, len(append) + len(tree), is_prompt=len(append) > 1)
+        item = VerifyItem(seat.update(append, len(tree)), tree, HiddenRows.LAST)
+        rows = len(append) + len(tree)
+        served = await replica.submit(item, rows, is_prompt=len(append) > 1, alone=session.faults > 0)
         session.account("verifier", served)
         check_hidden(served.value, 1 + len(tree), self._bounds.hidden_size)
         seat.advance(session.mark)
@@ -68,13 +87,23 @@ class Verifying:
         return served.value.data
 
     async def _seat(self, session: Session) -> Replica[VerifyItem, HiddenStates]:
-        """The session's verifier; another one, which knows nothing of it yet, where there is none."""
+        """The session's verifier; another one, which knows no more of it than its prefix cache, where there is none."""
         seat = session.verifier
         if seat.replica is None:
-            seat.take(await self._verifiers.pick(session.digests.verifier, avoid=seat.last))
+            seat.take(await self._verifiers.pick(session.digests.verifier, avoid=seat.last, ids=session.shared_ids))
+            await session.begin(seat)
+            if session.statistics.rounds == 0:
+                session.statistics.cached_tokens = seat.known.length
         assert seat.replica is not None
         return seat.replica
 
     async def _rebuild(self, session: Session, fault: Exception) -> None:
+        replica = session.verifier.replica
+        if session.verifier.gives_up_shared(fault):
+            session.verifier.leave()
+            return
         session.verifier.leave()
+        session.statistics.rebuilds += 1
+        if replica is not None:
+            replica.blame(fault)
         await self._recovery.after(session, fault)

@@ -22,6 +22,9 @@ class Waiting(Protocol):
     @property
     def is_prompt(self) -> bool: ...
 
+    @property
+    def alone(self) -> bool: ...
+
 
 W = TypeVar("W", bound=Waiting)
 
@@ -29,13 +32,14 @@ W = TypeVar("W", bound=Waiting)
 def compose_pass(waiting: Iterable[W], limits: PassLimits) -> tuple[list[W], list[W]]:
     """Splits `waiting`, oldest first, into the next pass and the rest; both keep their order.
 
-    Everything that fits goes. The oldest always does, whatever its size, so that nothing starves.
+    Everything that fits goes. The oldest always does, whatever its size, so that nothing starves. One that is to go alone
+    shares its pass with nothing.
     """
     taken: list[W] = []
     left: list[W] = []
     rows = prompt_rows = 0
     for item in waiting:
-        fits = rows + item.rows <= limits.max_rows
+        fits = rows + item.rows <= limits.max_rows and not (taken and (item.alone or taken[0].alone))
         if item.is_prompt:
             fits = fits and prompt_rows + item.rows <= limits.max_prompt_rows
         if fits or not (taken or left):

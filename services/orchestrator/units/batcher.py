@@ -8,14 +8,16 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
 from hetspec.rpc.messages import UnitError
+from hetspec.telemetry.tracing import traceparent
 from orchestrator.policies.batching import PassLimits, compose_pass
 from orchestrator.units.errors import FAULTS, Nonsense, UnitLost
 from orchestrator.units.link import Link, Outcome
+from orchestrator.units.metrics import LinkMetrics
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
@@ -32,22 +34,25 @@ class Served(Generic[Result]):
 
 
 class _Entry(Generic[Item, Result]):
-    __slots__ = ("arrived_ns", "is_prompt", "item", "result", "rows")
+    __slots__ = ("alone", "arrived_ns", "is_prompt", "item", "result", "rows", "traceparent")
 
-    def __init__(self, item: Item, rows: int, is_prompt: bool) -> None:
+    def __init__(self, item: Item, rows: int, is_prompt: bool, alone: bool) -> None:
         self.item = item
         self.rows = rows
         self.is_prompt = is_prompt
+        self.alone = alone
         self.arrived_ns = time.perf_counter_ns()
+        self.traceparent = traceparent()
         self.result: asyncio.Future[Served[Result]] = asyncio.get_running_loop().create_future()
 
 
 class Batcher(Generic[Item, Result]):
     """Keeps one pass in flight over one link."""
 
-    def __init__(self, link: Link[Item, Result], limits: PassLimits) -> None:
+    def __init__(self, link: Link[Item, Result], limits: PassLimits, metrics: LinkMetrics) -> None:
         self._link = link
         self._limits = limits
+        self._metrics = metrics
         self._waiting: list[_Entry[Item, Result]] = []
         self._flying: list[_Entry[Item, Result]] = []
         self._sent_ns = 0
@@ -56,14 +61,14 @@ class Batcher(Generic[Item, Result]):
         """Items waiting or in flight."""
         return len(self._waiting) + len(self._flying)
 
-    async def submit(self, item: Item, rows: int, is_prompt: bool = False) -> Served[Result]:
-        """Raises UnitError, Nonsense or UnitLost.
+    async def submit(self, item: Item, rows: int, is_prompt: bool = False, alone: bool = False) -> Served[Result]:
+        """Raises UnitError, Nonsense or UnitLost. alone: in a pass of its own.
 
         When cancelled, the item leaves the queue; a pass nobody waits for any more is cancelled on the unit.
         """
         if not self._link.alive:
             raise UnitLost("the unit is gone")
-        entry: _Entry[Item, Result] = _Entry(item, rows, is_prompt)
+        entry: _Entry[Item, Result] = _Entry(item, rows, is_prompt, alone)
         self._waiting.append(entry)
         self._link.wake()
         try:
@@ -78,10 +83,17 @@ class Batcher(Generic[Item, Result]):
         waiting = [entry for entry in self._waiting if not entry.result.done()]
         self._flying, self._waiting = compose_pass(waiting, self._limits)
         self._sent_ns = time.perf_counter_ns()
+        if self._flying:
+            self._metrics.pass_sent([self._sent_ns - entry.arrived_ns for entry in self._flying])
         return [entry.item for entry in self._flying]
+
+    def traceparents(self) -> Sequence[str]:
+        parents = [entry.traceparent for entry in self._flying]
+        return parents if any(parents) else ()
 
     def deliver(self, outcome: Outcome[Result] | UnitError | Nonsense) -> None:
         entries, self._flying = self._flying, []
+        self._metrics.pass_answered(time.perf_counter_ns() - self._sent_ns)
         if not isinstance(outcome, Outcome):
             _fail(entries, outcome)
             return
@@ -96,7 +108,8 @@ class Batcher(Generic[Item, Result]):
                 entry.result.set_result(Served(value, share_ns, busy_ns, self._sent_ns - entry.arrived_ns))
 
     def lose(self, lost: UnitLost) -> None:
-        _fail(self._flying + self._waiting, lost)
+        _fail(self._flying, UnitLost(str(lost), had_item=True))
+        _fail(self._waiting, lost)
         self._flying, self._waiting = [], []
 
     def _cancel_if_abandoned(self) -> None:

@@ -6,7 +6,14 @@ from hetspec.rpc.messages import UnitError
 
 
 class UnitLost(Exception):
-    """The unit, or the way to it, is gone: stopped, restarted, frozen or cut off. What it held is lost."""
+    """The unit, or the way to it, is gone: stopped, restarted, frozen or cut off. What it held is lost.
+
+    had_item: whether the unit had the caller's item when it was lost, and may have been lost by it.
+    """
+
+    def __init__(self, message: str, had_item: bool = False) -> None:
+        super().__init__(message)
+        self.had_item = had_item
 
 
 class Nonsense(Exception):

@@ -7,20 +7,42 @@ from typing import Any
 
 from hetspec.rpc.channel import MESSAGE_LIMIT_BYTES
 from hetspec.rpc.contracts import DRAFT, VERIFY, WALK
+from hetspec.rpc.tls import RpcTls
 from hetspec.v1 import drafter_pb2, sampler_pb2, verifier_pb2
 from orchestrator.policies.batching import PassLimits
+from orchestrator.units.metrics import UnitsMetrics
 from orchestrator.units.replica_set import ReplicaSet
 from orchestrator.units.settings import Addresses, FleetSettings
 
 _MAX_DRAFTER_PROMPT_TOKENS = 1024
+SCORED_ROWS = 64  # of prompts, in one sampler task: the walks beside them wait no longer than for these
 
 
 class Fleet:
-    def __init__(self, addresses: Addresses, settings: FleetSettings, prompt_chunk_tokens: int) -> None:
+    def __init__(
+        self,
+        addresses: Addresses,
+        settings: FleetSettings,
+        prompt_chunk_tokens: int,
+        tls: RpcTls | None,
+        metrics: UnitsMetrics,
+    ) -> None:
         verifier_limits = partial(_verifier_limits, chunk_tokens=prompt_chunk_tokens)
-        self.verifiers = ReplicaSet(VERIFY, addresses.verifier, verifier_limits, settings.verifier)
-        self.samplers = ReplicaSet(WALK, addresses.sampler, _sampler_limits, settings.sampler)
-        self.drafters = ReplicaSet(DRAFT, addresses.drafter, _drafter_limits, settings.drafter)
+        self.verifiers = ReplicaSet(
+            VERIFY,
+            addresses.verifier,
+            verifier_limits,
+            settings.verifier,
+            tls,
+            settings.prefixes,
+            metrics.of("verifier"),
+        )
+        self.samplers = ReplicaSet(
+            WALK, addresses.sampler, _sampler_limits, settings.sampler, tls, metrics=metrics.of("sampler")
+        )
+        self.drafters = ReplicaSet(
+            DRAFT, addresses.drafter, _drafter_limits, settings.drafter, tls, settings.prefixes, metrics.of("drafter")
+        )
 
     def start(self) -> None:
         for replicas in self._all:
@@ -30,22 +52,33 @@ class Fleet:
         for replicas in self._all:
             await replicas.close()
 
-    def problem(self, fingerprint: str) -> str | None:
-        """What keeps the required units from serving a checkpoint together; None when they can."""
+    def serve(self, fingerprint: str) -> None:
+        """From now on only units that serve this checkpoint will do; a drafter may serve any."""
+        self.verifiers.fingerprint = self.samplers.fingerprint = fingerprint
+
+    def problem(self) -> str | None:
+        """What keeps the required units from serving together; None when they can."""
         verifier: verifier_pb2.VerifierDescription | None = self.verifiers.description
         sampler: sampler_pb2.SamplerDescription | None = self.samplers.description
         if verifier is None or sampler is None:
-            return f"no {'verifier' if verifier is None else 'sampler'} is ready"
-        for unit in (verifier, sampler):
-            if unit.identity.fingerprint != fingerprint:
-                return f"the {unit.identity.unit} serves another checkpoint than the weight store"
+            return _absence(self.verifiers if verifier is None else self.samplers)
         if verifier.identity.precision != sampler.identity.precision:
             return f"the verifier runs {verifier.identity.precision}, the sampler {sampler.identity.precision}"
         return None
 
+    def of(self, unit: str) -> ReplicaSet[Any, Any]:
+        """unit: "verifier", "drafter", "sampler"."""
+        return next(replicas for replicas in self._all if replicas.unit == unit)
+
     @property
     def _all(self) -> tuple[ReplicaSet[Any, Any], ...]:
         return (self.verifiers, self.samplers, self.drafters)
+
+
+def _absence(replicas: ReplicaSet[Any, Any]) -> str:
+    if strangers := replicas.strangers:
+        return f"the {replicas.unit} at {strangers[0].address} serves another checkpoint than the weight store"
+    return f"no {replicas.unit} is ready"
 
 
 def _verifier_limits(description: verifier_pb2.VerifierDescription, chunk_tokens: int) -> PassLimits:
@@ -54,7 +87,7 @@ def _verifier_limits(description: verifier_pb2.VerifierDescription, chunk_tokens
 
 def _sampler_limits(description: sampler_pb2.SamplerDescription) -> PassLimits:
     rows = MESSAGE_LIMIT_BYTES // 2 // (4 * max(1, description.hidden_size))
-    return PassLimits(max_rows=rows, max_prompt_rows=rows)
+    return PassLimits(max_rows=rows, max_prompt_rows=SCORED_ROWS)
 
 
 def _drafter_limits(description: drafter_pb2.DrafterDescription) -> PassLimits:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Generic, Protocol, TypeVar
 
@@ -14,6 +14,7 @@ import grpc.aio
 from hetspec.rpc.channel import open_channel
 from hetspec.rpc.contracts import Contract
 from hetspec.rpc.messages import ErrorCode, Timing, UnitError
+from hetspec.rpc.tls import RpcTls
 from hetspec.v1 import common_pb2
 from orchestrator.units.errors import Nonsense, UnitLost
 from orchestrator.units.settings import LinkSettings
@@ -37,6 +38,9 @@ class Passes(Protocol[_Item, _Result]):
 
     def next_pass(self) -> Sequence[_Item]:
         """Called when the unit takes a task; empty: there is none now."""
+
+    def traceparents(self) -> Sequence[str]:
+        """Of the pass handed out last, one an item (hetspec.telemetry.tracing); empty: it is not traced."""
 
     def deliver(self, outcome: Outcome[_Result] | UnitError | Nonsense) -> None:
         """The outcome of the pass handed out last."""
@@ -80,12 +84,23 @@ class Link(Generic[Item, Result]):
         self._controls: deque[Any] = deque()
         self._wake = asyncio.Event()
         self._passes: Passes[Item, Result]
+        self._is_needed: Callable[[], bool]
         self._lost: UnitLost | None = None
+        self._said_all = False
+        self.draining = False
+        """The unit is to end: nothing that may go elsewhere should go there."""
+        self.distrusted = False
+        """It was given up because it broke the contract."""
 
     @classmethod
-    async def open(cls, contract: Contract[Item, Result], address: str, settings: LinkSettings) -> Link[Item, Result]:
+    async def open(
+        cls, contract: Contract[Item, Result], address: str, settings: LinkSettings, tls: RpcTls | None = None
+    ) -> Link[Item, Result]:
         """Raises UnitLost when nobody ready is there."""
-        channel = open_channel(address, settings.keep_alive)
+        try:
+            channel = open_channel(address, settings.keep_alive, peer=contract.unit, tls=tls)
+        except OSError as error:
+            raise UnitLost(f"{contract.unit} at {address}: {error}") from error
         try:
             async with asyncio.timeout(settings.connect_timeout_s):
                 stub = contract.stub(channel)
@@ -105,28 +120,37 @@ class Link(Generic[Item, Result]):
 
     @property
     def alive(self) -> bool:
-        return self._lost is None
+        return self._lost is None and not self._said_all
 
-    async def run(self, passes: Passes[Item, Result]) -> UnitLost:
-        """Reads and writes until the stream ends; returns why."""
+    async def run(self, passes: Passes[Item, Result], is_needed: Callable[[], bool]) -> UnitLost:
+        """Reads and writes until the stream ends; returns why. A draining unit is left once it is not needed."""
         self._passes = passes
+        self._is_needed = is_needed
         writer = asyncio.create_task(self._write())
         try:
             while (response := await self._call.read()) is not grpc.aio.EOF:
-                self._receive(response.result)
-            self.end("ended its stream")
+                self._receive(response)
+            self.end("was drained" if self._said_all else "ended its stream")
         except grpc.aio.AioRpcError as error:
             self.end(_reason(error))
         except asyncio.CancelledError:
             # Raised by `read` after `end` too, which cancels the call.
-            if self.alive or _is_cancelled():
+            if self._lost is None or _is_cancelled():
                 self.end("was left")
                 raise
         finally:
             writer.cancel()
+            await asyncio.gather(writer, return_exceptions=True)
             await self._channel.close()
+            # A call keeps its connection open for as long as anything refers to it.
+            del self._call, self._passes, self._is_needed
         assert self._lost is not None
         return self._lost
+
+    async def close(self) -> None:
+        """Of a link that is never run."""
+        await self._channel.close()
+        del self._call
 
     def end(self, reason: str) -> None:
         """Gives the unit up, and ends `run`."""
@@ -136,6 +160,11 @@ class Link(Generic[Item, Result]):
                 sent.watch.cancel()
             self._passes.lose(self._lost)
             self._call.cancel()
+
+    def distrust(self, reason: str) -> None:
+        """Gives up a unit that broke the contract: what else it said may be as wrong."""
+        self.distrusted = True
+        self.end(reason)
 
     def wake(self) -> None:
         """There may be a pass to send."""
@@ -162,6 +191,10 @@ class Link(Generic[Item, Result]):
                 self._wake.clear()
                 while (request := self._next_request()) is not None:
                     await self._call.write(request)
+                if self.draining and not self._is_needed():
+                    self._said_all = True
+                    await self._call.done_writing()
+                    return
         except (grpc.aio.AioRpcError, asyncio.InvalidStateError):
             return  # the stream has ended, and the reader learns why
         except (ValueError, TypeError) as error:  # an item that protobuf cannot hold
@@ -185,12 +218,23 @@ class Link(Generic[Item, Result]):
         pb.task_id = task_id
         pb.timeout_ns = int(timeout_s * 1e9)
         pb.items.extend([self._contract.item_to_pb(item) for item in items])
+        pb.traceparents.extend(self._passes.traceparents())
         return request
 
-    def _receive(self, pb: Any) -> None:
+    def _receive(self, response: Any) -> None:
+        match response.WhichOneof("message"):
+            case "result":
+                self._receive_result(response.result)
+            case "draining":
+                self.draining = True
+                self._wake.set()
+            case kind:
+                self.distrust(f"sent {kind or 'nothing that is known'} in the middle of its stream")
+
+    def _receive_result(self, pb: Any) -> None:
         sent = self._sent.pop(pb.task_id, None)
         if sent is None:
-            self.end(f"answered task {pb.task_id}, which is not under way")
+            self.distrust(f"answered task {pb.task_id}, which is not under way")
             return
         sent.watch.cancel()
         self._credits += 1

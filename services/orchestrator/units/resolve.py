@@ -22,18 +22,15 @@ def _parse(address: str) -> HostPort:
 
 
 async def resolve(names: Iterable[HostPort]) -> set[str]:
-    """Every "ip:port" behind the names. One that does not resolve now stands for none."""
-    found: set[str] = set()
-    for host, port in names:
-        found |= await _resolve_host(host, port)
-    return found
+    """Every "ip:port" behind the names, which are asked for at once. One that does not resolve now stands for none."""
+    return set().union(*await asyncio.gather(*(_resolve_host(host, port) for host, port in names)))
 
 
 async def _resolve_host(host: str, port: int) -> set[str]:
     loop = asyncio.get_running_loop()
     try:
         infos = await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM)
-    except socket.gaierror:
+    except (OSError, UnicodeError):  # UnicodeError: a label longer than names may have
         return set()
     return {_join(info[0], str(info[4][0]), port) for info in infos}
 

@@ -9,6 +9,7 @@ import grpc.aio
 
 from hetspec.rpc.channel import open_channel
 from hetspec.rpc.logs import log_event
+from hetspec.rpc.tls import RpcTls
 from hetspec.text.text_spec import TextSpec
 from hetspec.text.tokenizer import TextModel
 from hetspec.v1 import weight_store_pb2, weight_store_pb2_grpc
@@ -24,11 +25,15 @@ class Checkpoint:
     text: TextModel
 
 
-async def fetch_checkpoint(address: str) -> Checkpoint:
+async def fetch_checkpoint(address: str, tls: RpcTls | None = None) -> Checkpoint:
     """Asks until the store answers."""
     while True:
         try:
-            manifest = await _fetch_manifest(address)
+            manifest = await _fetch_manifest(address, tls)
+        except OSError as error:
+            log_event("no certificate to show the weight store", address=address, reason=str(error))
+            await asyncio.sleep(_CALL_TIMEOUT_S)
+            continue
         except grpc.aio.AioRpcError as error:
             if error.code() is not grpc.StatusCode.UNAVAILABLE:
                 log_event("weight store refuses", address=address, reason=error.details())
@@ -42,8 +47,8 @@ async def fetch_checkpoint(address: str) -> Checkpoint:
             await asyncio.sleep(_CALL_TIMEOUT_S)
 
 
-async def _fetch_manifest(address: str) -> weight_store_pb2.Manifest:
-    async with open_channel(address) as channel:
+async def _fetch_manifest(address: str, tls: RpcTls | None) -> weight_store_pb2.Manifest:
+    async with open_channel(address, peer="weight_store", tls=tls) as channel:
         stub = weight_store_pb2_grpc.WeightStoreStub(channel)
         request = weight_store_pb2.GetManifestRequest(role="target")
         return await stub.GetManifest(request, timeout=_CALL_TIMEOUT_S)

@@ -16,6 +16,7 @@ class ErrorCode(IntEnum):
     OUT_OF_CREDITS = common_pb2.OUT_OF_CREDITS
     WEIGHTS_UNAVAILABLE = common_pb2.WEIGHTS_UNAVAILABLE
     INTERNAL = common_pb2.INTERNAL
+    DEAD_END = common_pb2.DEAD_END
 
 
 class UnitError(Exception):

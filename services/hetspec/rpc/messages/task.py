@@ -52,6 +52,11 @@ class WorkTrace:
     weight_bytes_read: int = 0
     weight_reads: int = 0
 
+    @property
+    def rows(self) -> int:
+        """Computed: through the layers, by the head, in all draft steps."""
+        return max(self.rows_by_layer, default=0) or self.head_rows or sum(self.draft_step_rows)
+
     def to_pb(self) -> common_pb2.WorkTrace:
         return common_pb2.WorkTrace(
             rows_by_layer=self.rows_by_layer,

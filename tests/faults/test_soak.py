@@ -1,0 +1,109 @@
+"""Random faults of every kind under a stream of requests: none is lost, no token differs, nothing is left behind."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import time
+from collections import Counter
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from tests.faults.chaos import Chaos
+from tests.faults.cluster import Cluster, open_handles
+from tests.faults.traffic import Traffic
+from tests.system import Ask, Setup, System
+
+MODES = ("plain", "chain", "tree")
+AT_ONCE = 6
+TOKENS = 100
+
+
+def asks() -> list[Ask]:
+    """Plain ones: what all modes must say."""
+    prompts = (tuple(range(30, 110)), (7,), tuple(range(40, 60)) * 2, tuple(range(100, 300)))
+    return [
+        Ask(prompt, "plain", TOKENS, temperature, seed=number)
+        for number, prompt in enumerate(prompts)
+        for temperature in (0.0, 0.8)
+    ]
+
+
+async def undisturbed(setup: Setup) -> dict[Ask, list[int]]:
+    """What every ask must say, in every mode."""
+    async with System(setup) as system:
+        answers = await system.generate_all(asks(), AT_ONCE)
+    return {
+        replace(ask, mode=mode): answer.tokens for ask, answer in zip(asks(), answers, strict=True) for mode in MODES
+    }
+
+
+@asynccontextmanager
+async def running(traffic: Traffic) -> AsyncIterator[None]:
+    task = asyncio.create_task(traffic.run())
+    try:
+        yield
+        traffic.stop()
+        await task
+    finally:
+        task.cancel()
+        with suppress(asyncio.CancelledError):
+            await task
+
+
+async def handles(cluster: Cluster) -> dict[str, Counter[str]]:
+    """Open files and connections of every process, this one among them."""
+    return {"test": open_handles(os.getpid())} | {name: member.handles() for name, member in cluster.members.items()}
+
+
+async def until_back_to(cluster: Cluster, before: dict[str, Counter[str]]) -> dict[str, Counter[str]]:
+    """Waits for connections to be given up at their other ends."""
+    deadline = time.monotonic() + 30
+    while (after := await handles(cluster)) != before and time.monotonic() < deadline:
+        await asyncio.sleep(0.2)
+    return after
+
+
+@pytest.mark.parametrize(
+    ("faults", "seed", "drafters"),
+    [(12, 2, 2), pytest.param(200, 1, 3, marks=[pytest.mark.soak, pytest.mark.timeout(0)])],
+)
+async def test_random_faults_lose_no_request_change_no_token_and_leave_nothing(
+    faults: int,
+    seed: int,
+    drafters: int,
+    tiny: Path,
+    cache_dir: Path,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """The first verifier streams half its layers over the wire."""
+    setup = Setup(tiny, cache_dir, draft=tiny, dram_budget="50%", chunk_tokens=64)
+    expected = await undisturbed(setup)
+    counts = {"verifier": 2, "drafter": drafters, "sampler": 2}
+    async with Cluster(setup, tmp_path, counts, remote=["verifier 1"]) as cluster:
+        warm_up = Traffic(cluster.engine, expected, AT_ONCE)
+        async with running(warm_up):
+            await asyncio.sleep(1)
+        await cluster.until_nothing_is_held()
+        before = await handles(cluster)
+
+        traffic = Traffic(cluster.engine, expected, AT_ONCE)
+        began = time.monotonic()
+        async with running(traffic):
+            report = await Chaos(cluster, traffic, seed).strike(faults)
+        took_s = time.monotonic() - began
+        await cluster.until_whole()
+        await cluster.until_nothing_is_held()
+        after = await until_back_to(cluster, before)
+    with capsys.disabled():
+        print(f"\n{report.table()}\nrequests {traffic.answered}, tokens {traffic.tokens}, rebuilds {traffic.rebuilds}, "
+              f"lost {len(traffic.lost)}, differing {len(traffic.differing)}, {took_s:.0f} s")  # fmt: skip
+    assert traffic.lost == []
+    assert traffic.differing == []
+    assert after == before
+    assert sum(report.counts.values()) == faults
