@@ -52,7 +52,7 @@ def _next_turn(system: System, ids: list[int], cache_first: bool) -> tuple[int, 
 
 
 def table(rows: list[Row]) -> str:
-    lines = ["| tokens of the turns before | of these reused | first token (ms) | without the cache (ms) | ratio |"]
+    lines = ["| tokens of the turn before | reused | first token (ms) | without the cache (ms) | ratio |"]
     lines.append("|---|---|---|---|---|")
     lines += [
         f"| {row.prefix} | {row.cached_tokens} | {row.with_cache_s * 1e3:.0f} | {row.without_s * 1e3:.0f} | "

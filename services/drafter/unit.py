@@ -15,8 +15,8 @@ from hetspec.decoding.choose import perturbed
 from hetspec.decoding.grammar import Grammars
 from hetspec.decoding.matcher import Matchers
 from hetspec.decoding.sampling import NoiseKey, Sampling
-from hetspec.model.head import Head
 from hetspec.model.forward import PAGE
+from hetspec.model.head import Head
 from hetspec.model.self_check import self_check
 from hetspec.model.transformer import Transformer
 from hetspec.model.weights import RoleMissingError, WeightSource, read_manifest

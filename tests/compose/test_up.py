@@ -29,7 +29,8 @@ PROMPTS = (
 @pytest.fixture(scope="module")
 def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
     models = tmp_path_factory.mktemp("models")
-    made = Stack({"HETSPEC_MODELS": str(models), "HETSPEC_THREADS": "1"})
+    grace = {"HETSPEC_DRAIN_S": "60", "HETSPEC_STOP_GRACE": "90s"}
+    made = Stack({"HETSPEC_MODELS": str(models), "HETSPEC_THREADS": "1", **grace})
     made.down()
     try:
         took_s(made.build, "images built")
@@ -178,6 +179,27 @@ async def test_a_verifier_killed_and_the_other_frozen_under_8_streams_change_no_
     assert [stream.result() for stream in streams] == expected
     await signalled("CONT", frozen)
     await until_found(client, REPLICAS)
+
+
+async def test_scaling_down_under_8_streams_moves_none_of_them(stack: Stack, client: httpx.AsyncClient) -> None:
+    """Compose tells the second verifier to end: it serves its sessions to their ends first."""
+    expected = await texts(client, ("plain",), 64)
+    before = await rebuilds(client)
+    began = [asyncio.Event() for _ in range(STREAMS)]
+    async with asyncio.TaskGroup() as group:
+        streams = [group.create_task(streamed(client, body(n, MODES[n % 3], 64), began[n])) for n in range(STREAMS)]
+        await asyncio.gather(*(event.wait() for event in began))
+        await asyncio.to_thread(stack.up, **REPLICAS | {"verifier": 1})
+    assert [stream.result() for stream in streams] == expected
+    assert await rebuilds(client) == before
+    await until_found(client, REPLICAS | {"verifier": 1})
+    await asyncio.to_thread(stack.up, **REPLICAS)
+    await until_found(client, REPLICAS)
+
+
+async def rebuilds(client: httpx.AsyncClient) -> float:
+    lines = (await client.get("/metrics")).text.splitlines()
+    return float(next(line.split()[1] for line in lines if line.startswith("hetspec_rebuilds_total")))
 
 
 async def signalled(signal: str, container: str) -> None:

@@ -21,6 +21,13 @@ def json_schema(schema: Any = SCHEMA, **fields: Any) -> dict[str, Any]:
     return {"type": "json_schema", "json_schema": {"name": "thing", "schema": schema} | fields}
 
 
+def nested(depth: int) -> dict[str, Any]:
+    schema: dict[str, Any] = {}
+    for _ in range(depth - 1):
+        schema = {"items": schema}
+    return schema
+
+
 @pytest.mark.parametrize(
     ("fields", "grammar"),
     [
@@ -34,6 +41,7 @@ def json_schema(schema: Any = SCHEMA, **fields: Any) -> dict[str, Any]:
             {"response_format": json_schema(strict=False, description="d")},
             Grammar(GrammarKind.JSON_SCHEMA, json.dumps(SCHEMA)),
         ),
+        ({"response_format": json_schema(nested(100))}, Grammar(GrammarKind.JSON_SCHEMA, json.dumps(nested(100)))),
         ({"hetspec": {"regex": "[a-z]+"}}, Grammar(GrammarKind.REGEX, "[a-z]+")),
         ({"hetspec": {"grammar": 'start: "x"'}}, Grammar(GrammarKind.LARK, 'start: "x"')),
         ({"hetspec": {"grammar": NO_OPTION}}, Grammar(GrammarKind.LARK, NO_OPTION)),
@@ -70,6 +78,13 @@ async def test_grammar_is_tried_and_reaches_every_choice(
         ),
         ({"response_format": json_schema(name="a b")}, "response_format.json_schema.name", "a b"),
         ({"response_format": json_schema(schema=[])}, "response_format.json_schema.schema", "dictionary"),
+        ({"response_format": json_schema(nested(101))}, "response_format.json_schema.schema", "more than 100 levels"),
+        ({"response_format": json_schema(nested(400))}, "response_format.json_schema.schema", "more than 100 levels"),
+        (
+            {"response_format": json_schema({"enum": ["x" * 65536]})},
+            "response_format.json_schema.schema",
+            "at most 65536",
+        ),
         ({"response_format": json_schema(strict="yes")}, "response_format.json_schema.strict", "yes"),
         ({"response_format": json_schema(mode=1)}, "response_format.json_schema.mode", "not known"),
         (

@@ -184,10 +184,10 @@ async def test_two_verifiers_and_conversations_at_once(tiny: Path, cache_dir: Pa
         for address in both.verifier.split(","):
             system.addresses = replace(both, verifier=address)
             assert (await system.describe("verifier")).sessions > 0, "one of the verifiers was never used"
-        assert value_of(system, "misses_total") == len(CASES)
+        assert value_of(system, "hits_total") >= len(CASES)
     for turns, same in zip(expected, found, strict=True):
         assert [turn.tokens for turn in turns] == [turn.tokens for turn in same]
-        assert [turn.cached for turn in same] == [turn.predicted for turn in same]
+        assert all(turn.cached <= turn.predicted for turn in same)  # less where it went to the one less busy
 
 
 async def test_a_verifier_restarted_between_turns_costs_the_prefix_and_no_token(

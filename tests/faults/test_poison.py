@@ -94,6 +94,7 @@ async def test_over_http_it_is_a_500_that_says_so_and_the_server_goes_on(kind: s
             error = told.json()["error"]
             assert (error["type"], error["code"]) == ("server_error", "request_failed")
             assert error["message"].startswith("given up after 3 rebuilds without progress: ")
+            await world.until(lambda: all(world.engine.ready().values()))
             sound = await client.post("/v1/completions", json=body | {"prompt": [1, 2], "seed": 1, "stream": False})
             assert sound.status_code == 200
         await world.until_nothing_is_held()

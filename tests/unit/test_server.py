@@ -118,6 +118,19 @@ async def test_drain_that_takes_longer_than_its_grace_is_cut() -> None:
     assert store.closed
 
 
+async def test_drain_that_is_told_to_hurry_is_cut() -> None:
+    store = Store()
+    store.may_start.set()
+    server = Server(store, ServerSettings(grace_s=600))
+    await server.start()
+    stopping = asyncio.create_task(server.stop())
+    await asyncio.sleep(0.05)
+    assert not store.closed
+    server.cut_drain()
+    await asyncio.wait_for(stopping, 10)
+    assert store.closed
+
+
 async def test_reflection_lists_the_service() -> None:
     store = Store()
     store.may_start.set()

@@ -61,9 +61,7 @@ class Grammars:
     def _compile(self, grammar: Grammar) -> LLMatcher:
         from llguidance import LLMatcher
 
-        size_bytes = len(grammar.source.encode())
-        if size_bytes > MAX_SOURCE_BYTES:
-            raise GrammarError(f"{size_bytes} bytes, at most {MAX_SOURCE_BYTES} are taken")
+        check_size(grammar)
         compiled = LLMatcher(self._tokenizer, _translated(grammar), log_level=0, limits=self._limits)
         if compiled.is_error():
             raise GrammarError(reason_of(compiled.get_error()))
@@ -91,6 +89,13 @@ class Grammars:
             max_grammar_size=MAX_GRAMMAR_SYMBOLS,
             verbose_errors=False,
         )
+
+
+def check_size(grammar: Grammar) -> None:
+    """Raises GrammarError."""
+    size_bytes = len(grammar.source.encode())
+    if size_bytes > MAX_SOURCE_BYTES:
+        raise GrammarError(f"{size_bytes} bytes, at most {MAX_SOURCE_BYTES} are taken")
 
 
 def reason_of(error: str) -> str:

@@ -32,7 +32,20 @@ _ANNOTATIONS = frozenset(
 _OF_DOCUMENT = frozenset({"$id", "$schema"})
 _KNOWN = _ONE_SCHEMA | _LISTED_SCHEMAS | _NAMED_SCHEMAS | _ASSERTIONS | _ANNOTATIONS
 
+_MAX_DEPTH = 100  # the compiler's reader gives up at 128
+
 Place = tuple[str, dict[str, Any]]  # JSON pointer of a subschema, and what stands there
+
+
+def check_depth(schema: dict[str, Any]) -> dict[str, Any]:
+    """The schema. Raises ValueError where it is too deep to be gone through by functions that call themselves."""
+    level: list[Any] = [schema]
+    for _ in range(_MAX_DEPTH):
+        parts = [part.values() if isinstance(part, dict) else part for part in level if isinstance(part, dict | list)]
+        level = [inner for part in parts for inner in part]
+        if not level:
+            return schema
+    raise ValueError(f"nested more than {_MAX_DEPTH} levels deep")
 
 
 def check_keywords(schema: dict[str, Any]) -> None:

@@ -7,11 +7,12 @@ import re
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import Field, model_validator
+from pydantic import AfterValidator, Field, model_validator
 
 from hetspec.decoding.constraint import Grammar, GrammarKind
+from hetspec.decoding.grammar import check_size
 from orchestrator.api.errors import invalid
-from orchestrator.api.json_schema import check_keywords
+from orchestrator.api.json_schema import check_depth, check_keywords
 from orchestrator.api.strict import Strict, field_error
 from orchestrator.engine.engine import Engine
 
@@ -29,7 +30,7 @@ class JsonSchema(Strict):
 
     name: Annotated[str, Field(pattern=r"^[A-Za-z0-9_-]{1,64}$")]
     description: str | None = None
-    schema_: Annotated[dict[str, Any], Field(alias="schema")]
+    schema_: Annotated[dict[str, Any], Field(alias="schema"), AfterValidator(check_depth)]
     strict: bool | None = None
 
 
@@ -72,6 +73,7 @@ def grammars_of(response_format: ResponseFormat | None, regex: str | None, lark:
 async def check_grammar(named: NamedGrammar, engine: Engine) -> None:
     """Raises ApiError that names the field, with the reason of whoever refuses it."""
     try:
+        check_size(named.grammar)
         if named.grammar.kind is GrammarKind.JSON_SCHEMA:
             check_keywords(json.loads(named.grammar.source))
         await engine.check_grammar(named.grammar)

@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from hetspec.decoding.constraint import Grammar
-from hetspec.decoding.grammar import MAX_SOURCE_BYTES, GrammarError
+from hetspec.decoding.grammar import GrammarError
 from hetspec.text.text_spec import TextSpec
 
 _MAX_S = 30.0  # on a machine so busy that half a second of computing takes long
@@ -36,10 +36,7 @@ class GrammarCheck:
 
     async def check(self, grammar: Grammar) -> None:
         """Raises GrammarError."""
-        source = grammar.source.encode()
-        if len(source) > MAX_SOURCE_BYTES:
-            raise GrammarError(f"{len(source)} bytes, at most {MAX_SOURCE_BYTES} are taken")
-        key = hashlib.sha256(grammar.kind.encode() + source).digest()
+        key = hashlib.sha256(f"{grammar.kind} {grammar.source}".encode()).digest()
         async with self._trial:
             if key not in self._verdicts:
                 self._keep(key, await self._try(grammar))

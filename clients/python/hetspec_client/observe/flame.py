@@ -70,8 +70,7 @@ class Node:
 
 
 def tree(stacks: Iterable[WeighedStack], root: str) -> Node:
-    """Threads under the root, the busiest first; frames by name, so that two pictures can be compared; operators as in a
-    pass."""
+    """Threads under the root, the busiest first; frames by name, so that pictures can be compared; operators as they run."""
     top = Node(Frame(root))
     for stack in stacks:
         node = top
