@@ -29,7 +29,10 @@ _TICKS_A_SECOND = 10  # uvicorn's
 
 
 class DrainingServer(uvicorn.Server):
-    """On SIGTERM or SIGINT running requests go on for a while, new ones get 503. A second signal ends it at once."""
+    """On SIGTERM or SIGINT running requests go on for a while, new ones get 503, and so does what is left after that.
+
+    A second signal ends it at once.
+    """
 
     def __init__(
         self, config: uvicorn.Config, admission: Admission, drain_s: float, certificate: ServerCertificate | None = None
@@ -47,6 +50,7 @@ class DrainingServer(uvicorn.Server):
 
     async def on_tick(self, counter: int) -> bool:
         if self._admission.draining and (self._admission.idle or time.monotonic() >= self._drained_by):
+            self._admission.close()
             self.should_exit = True
         if self._certificate is not None and self.config.ssl is not None and counter % _TICKS_A_SECOND == 0:
             self._certificate.renew(self.config.ssl)

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import signal
 from collections.abc import Iterable
 from typing import Any
 
-import httpx
 import openai
 import pytest
 
@@ -91,17 +91,22 @@ async def test_drain_finishes_running_streams_and_refuses_new_requests():
     assert engine.open == 0
 
 
-async def test_drain_ends_streams_that_outlast_the_grace():
-    engine = FakeEngine(Gated(early=True))
+async def test_what_outlasts_the_grace_is_told_that_the_server_shuts_down():
+    script = Gated(early=True)
+    engine = FakeEngine(script)
     asked = HELLO | {"stream": True}
-    async with serve(engine, drain_s=0.1) as running, running.client.stream("POST", CHAT, json=asked) as answer:
-        lines = answer.aiter_lines()
-        await anext(lines)
-        running.server.handle_exit(signal.SIGTERM, None)
-        async with asyncio.timeout(10):
-            await engine.released.wait()
-        with pytest.raises(httpx.RemoteProtocolError):
-            [line async for line in lines]
+    async with serve(engine, drain_s=0.5, max_running=2) as running:
+        async with running.client.stream("POST", CHAT, json=asked) as answer:
+            lines = answer.aiter_lines()
+            await anext(lines)
+            whole, waiting = [asyncio.create_task(running.client.post(CHAT, json=HELLO)) for _ in range(2)]
+            await wait_for(lambda: (engine.open, running.server._admission.queued) == (2, 1))
+            running.server.handle_exit(signal.SIGTERM, None)
+            refused = [response.json()["error"] for response in await asyncio.gather(whole, waiting)]
+            told = [line async for line in lines if line]
+        last = json.loads(told[-1].removeprefix("data: "))["error"]
+    assert [error["code"] for error in (*refused, last)] == ["shutting_down"] * 3
+    assert {(await task).status_code for task in (whole, waiting)} == {503}
     assert engine.open == 0
 
 

@@ -95,7 +95,7 @@ async def test_a_draft_of_the_same_model_is_accepted_whole_under_penalties(tiny:
     """It adjusts its own logits as the sampler does, each branch by its own path: every node of a chain holds."""
     async with System(Setup(tiny, cache_dir, draft=tiny)) as system:
         for temperature in (0.0, 0.8):
-            ask = Adjusted(PROMPT, "chain", 24, temperature, 1, 4, 4, SAMPLINGS["all"], ignore_eos=True)
+            ask = Adjusted(PROMPT, "chain", 24, temperature, 1, 4, 4, sampling=SAMPLINGS["all"], ignore_eos=True)
             statistics = (await system.generate(ask)).statistics
             assert statistics.accepted == statistics.drafted > 0
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import os
 import time
 from collections import Counter
@@ -90,6 +91,7 @@ async def test_random_faults_lose_no_request_change_no_token_and_leave_nothing(
         async with running(warm_up):
             await asyncio.sleep(1)
         await cluster.until_nothing_is_held()
+        gc.collect()  # what is left of the undisturbed system
         before = await handles(cluster)
 
         traffic = Traffic(cluster.engine, expected, AT_ONCE)

@@ -56,7 +56,10 @@ class Traffic:
 
     async def _ask_in_turn(self, asks: itertools.cycle[Ask]) -> None:
         while not self._stopping:
-            await self._ask(next(asks))
+            if all(self.engine.ready().values()):  # else a client is told to come again, with 503
+                await self._ask(next(asks))
+            else:
+                await asyncio.sleep(0.02)
 
     async def _ask(self, ask: Ask) -> None:
         request, tokens = _Request(), []

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from hypothesis import given
 from hypothesis import strategies as st
 
-from orchestrator.policies.batching import PassLimits, compose_pass
+from orchestrator.policies.batching import PassLimits, compose_pass, prompt_chunk_tokens
 
 
 @dataclass(frozen=True)
@@ -80,3 +80,9 @@ def test_decoders_pass_beside_a_prompt_chunk_while_the_next_prompt_waits() -> No
     taken, left = compose_pass(waiting, PassLimits(max_rows=1024, max_prompt_rows=256))
     assert [item.name for item in taken] == [0, 2, 3]
     assert [item.name for item in left] == [1]
+
+
+@given(st.integers(1, 4096), st.integers(0, 9))
+def test_a_prompt_comes_in_long_chunks_alone_and_in_short_ones_beside_others(most: int, sessions: int) -> None:
+    chunk = prompt_chunk_tokens(most, sessions)
+    assert chunk == most if sessions <= 1 else 1 <= chunk <= min(most, 64)

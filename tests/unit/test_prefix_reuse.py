@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from hetspec.decoding.sampling import NoiseKey, Sampling
 from hetspec.rpc.contracts import DRAFT, VERIFY
 from hetspec.rpc.messages import ErrorCode, HiddenStates, SessionUpdate, UnitError, VerifyItem
+from orchestrator.engine.errors import UnitsUnavailable
 from orchestrator.engine.request import GenerationRequest, Mode, Statistics
 from tests import toy
 from tests.fakes import (
@@ -281,7 +282,9 @@ def test_whatever_fails_or_is_aborted_no_token_changes_and_units_hold_the_entrie
                 if steps % 5 == 0:
                     running[-1].cancel()
             for ended in await asyncio.gather(*running, return_exceptions=True):
-                assert isinstance(ended, Statistics | asyncio.CancelledError)
+                # All verifiers may be down in the moment a request comes.
+                refused = chaotic and isinstance(ended, UnitsUnavailable)
+                assert refused or isinstance(ended, Statistics | asyncio.CancelledError)
             if not chaotic:  # else a unit may have forgotten them
                 await world.until(lambda: held_of(world.verifiers) == value_of(world, "entries", "verifier"))
                 await world.until(lambda: held_of(world.drafters) == value_of(world, "entries", "drafter"))

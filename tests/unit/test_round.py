@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import random
+import time
 from contextlib import aclosing
 from dataclasses import dataclass
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -28,6 +30,7 @@ from tests.fakes import (
     World,
     fast_settings,
 )
+from tests.faults.proxy import Proxy
 
 GREEDY = Sampling()
 
@@ -343,3 +346,53 @@ async def test_a_decoder_ends_while_a_long_prompt_beside_it_is_still_being_read(
         assert (await answer(world, request)).ids == expected(request)
         assert not long.done()
         assert (await long).ids == expected(request_of(prompt, max_tokens=1))
+
+
+class Reached(FakeUnit):
+    """Through a proxy."""
+
+    proxy: Proxy | None = None
+
+    @property
+    def address(self) -> str:
+        return super().address if self.proxy is None else self.proxy.address
+
+    async def start(self) -> None:
+        await super().start()
+        self.proxy = Proxy(self.port)
+        await self.proxy.start()
+
+    async def close(self) -> None:
+        assert self.proxy is not None
+        await self.proxy.close()
+        await super().close()
+
+
+async def test_a_request_is_not_blamed_for_a_unit_that_was_only_out_of_reach() -> None:
+    """Its connection breaks under each of the first six passes; the unit itself lives on."""
+    unit = Reached(VERIFY, FakeVerifier)
+    async with World(verifiers=[unit]) as world:
+        run, left, loop = unit.engine.run, [0] * 6, asyncio.get_running_loop()
+
+        def cut_off(items: Any, should_stop: Any) -> Any:
+            if left:
+                left.pop()
+                assert unit.proxy is not None
+                loop.call_soon_threadsafe(unit.proxy.break_off)
+                while not should_stop():
+                    time.sleep(0.005)
+            return run(items, should_stop)
+
+        unit.engine.run = cut_off  # type: ignore[method-assign]
+        request = long_request(Mode.PLAIN, max_tokens=8)
+        assert (await answer(world, request)).ids == expected(request)
+        assert left == []
+        await world.until_nothing_is_held()
+
+
+async def test_a_unit_that_refuses_everything_for_a_second_loses_no_request() -> None:
+    until = time.monotonic() + 1.0
+    refusing = FakeUnit(VERIFY, FakeVerifier, lambda: Fault.REFUSE if time.monotonic() < until else None)
+    async with World(verifiers=[refusing]) as world:
+        request = long_request(Mode.PLAIN, max_tokens=4)
+        assert (await answer(world, request)).ids == expected(request)

@@ -422,10 +422,11 @@ async def test_item_that_is_to_go_alone_shares_its_pass_with_none() -> None:
         assert unit.engine.passes == [1, 4, 1, 1]
 
 
-async def test_item_that_cannot_be_written_fails_instead_of_waiting_for_ever() -> None:
+@pytest.mark.parametrize("unwritable", [item("a", -1), replace(item("a"), tree=None)])
+async def test_item_that_cannot_be_written_fails_instead_of_waiting_for_ever(unwritable: VerifyItem) -> None:
     async with replicas_of(verifier()) as replicas:
         with pytest.raises(UnitLost, match="cannot be sent a task"):
-            await (await replicas.pick()).submit(item("a", -1), 1)
+            await (await replicas.pick()).submit(unwritable, 1)
 
 
 async def test_name_that_resolves_later_is_found_then_and_its_addresses_stay_when_it_stops_resolving(

@@ -31,6 +31,8 @@ class Admission:
         self._clock = clock
         self.running = 0
         self.draining = False
+        self._closed = False
+        self._in_progress: set[asyncio.Timeout] = set()
 
     @property
     def queued(self) -> int:
@@ -47,7 +49,7 @@ class Admission:
                 param, f"{param}: {count} choices, and this server computes at most {self._max_running} at once"
             )
         if self.draining:
-            raise ApiError(503, "the server is shutting down", type_="server_error", code="shutting_down")
+            raise _shutting_down()
         if not self._starts_at_once(count):
             try:
                 self._queue.check(client, count)
@@ -70,6 +72,35 @@ class Admission:
             for _ in range(count):
                 self._times.end(self._clock())
             self._free(count)
+
+    def close(self) -> None:
+        """The grace is over: what runs and what waits ends now, with a refusal that its client is told."""
+        self.draining = self._closed = True
+        now = asyncio.get_running_loop().time()
+        for limit in self._in_progress:
+            limit.reschedule(now)
+        while (head := self._queue.head()) is not None:
+            assert isinstance(head, _Waiter)
+            self._queue.remove(head)
+            head.refusal = _shutting_down()
+            head.decided.set()
+
+    @asynccontextmanager
+    async def until_closed(self) -> AsyncIterator[None]:
+        """Around each wait of a request that was let in. Raises ApiError when the server closes meanwhile."""
+        if self._closed:
+            raise _shutting_down()
+        try:
+            async with asyncio.timeout(None) as limit:
+                self._in_progress.add(limit)
+                try:
+                    yield
+                finally:
+                    self._in_progress.discard(limit)
+        except TimeoutError:
+            if limit.expired():
+                raise _shutting_down() from None
+            raise
 
     def _starts_at_once(self, count: int) -> bool:
         return self.queued == 0 and self.running + count <= self._max_running
@@ -115,3 +146,7 @@ class Admission:
         wait_s = self._times.expected_s(excess, self._clock())
         message = f"{self.running} choices are computed and {self.queued} wait"
         return rate_limited(message, "too_many_requests", wait_s)
+
+
+def _shutting_down() -> ApiError:
+    return ApiError(503, "the server is shutting down", type_="server_error", code="shutting_down")

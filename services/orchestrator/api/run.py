@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import AbstractAsyncContextManager
 
 import anyio
 
@@ -52,9 +53,16 @@ class Run:
     """An async iterator of (index of the choice, emission)."""
 
     def __init__(
-        self, generations: Sequence[Generation], observation: Observation, prepared: Prepared, account: Account | None
+        self,
+        generations: Sequence[Generation],
+        observation: Observation,
+        prepared: Prepared,
+        account: Account | None,
+        until_closed: Callable[[], AbstractAsyncContextManager[None]],
     ) -> None:
+        """until_closed: raises what a client is told whose request the server can no longer serve."""
         self._observation = observation
+        self._until_closed = until_closed
         self._prompt_tokens = prepared.prompt_tokens
         self._choices_a_prompt = prepared.choices_a_prompt
         self._account = account
@@ -66,7 +74,8 @@ class Run:
         return self
 
     async def __anext__(self) -> tuple[int, Emission]:
-        choice, emission = await anext(self._emissions)
+        async with self._until_closed():
+            choice, emission = await anext(self._emissions)
         self._charge(len(emission.tokens))
         return choice, emission
 

@@ -89,7 +89,7 @@ class Serving:
                 await place.enter_async_context(slot)
             observation.admitted()
             generations = [self._engine.generate(request) for request in requests]
-            run = Run(generations, observation, work.prepared, account_of(http))
+            run = Run(generations, observation, work.prepared, account_of(http), self._admission.until_closed)
             outcome = "failed"
             try:
                 yield run

@@ -58,7 +58,7 @@ class Choosing:
             replica = await self._samplers.pick(session.digests.sampler, avoid=failed)
             try:
                 with span("walk"):
-                    served = await replica.submit(item, rows, is_prompt, alone=session.faults > 0)
+                    served = await replica.submit(item, rows, is_prompt, alone=session.is_suspect)
                     session.account("sampler", served)
                     check(served.value, item)
                 return served.value

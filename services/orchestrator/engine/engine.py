@@ -53,7 +53,7 @@ class Engine:
             UnitsMetrics(registry or CollectorRegistry()),
         )
         self.watch = Watch(self._fleet, addresses.weight_store, self._settings.tls)
-        self._recovery = Recovery(self._settings.max_rebuilds)
+        self._recovery = Recovery(self._settings.max_rebuilds, self._fleet.has)
         self._checkpoint: Checkpoint | None = None
         self._fetching: asyncio.Task[None] | None = None
         self._grammar_check: GrammarCheck | None = None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import random
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from hetspec.rpc.logs import log_event
@@ -12,19 +13,23 @@ from orchestrator.engine.errors import EngineError, NoTokenAllowed, RequestFaile
 from orchestrator.engine.session import Session
 from orchestrator.units.errors import UnitLost
 
-_FIRST_PAUSE_S = 0.02
-_LONGEST_PAUSE_S = 0.5
+_ROOM_S = (0.02, 2.0, 0.5)  # first pause, growth, longest
+_REFUSED_S = (0.05, 8.0, 5.0)  # long enough in all for a unit beside it to be started again
 
 
 @dataclass(frozen=True, slots=True)
 class Recovery:
-    max_rebuilds: int  # of a session in a row, without progress
+    """max_rebuilds: of a session in a row, without progress. is_there: whether this incarnation of a unit is."""
+
+    max_rebuilds: int
+    is_there: Callable[[str], bool]
 
     async def after(self, session: Session, fault: Exception) -> None:
         """Returns when the step may be tried again, after a pause that grows where the unit is there and refuses.
 
         A unit without room has not failed: the session, which has given back what it held, waits for others to end. Nor
-        is a session to blame for a unit that was lost before it had the session's item.
+        is a session to blame for a unit that was lost before it had the session's item, or for one that is found again:
+        frozen for a while, or cut off, but not killed.
         """
         if isinstance(fault, UnitLost) and not fault.had_item:
             return
@@ -32,20 +37,23 @@ class Recovery:
             raise NoTokenAllowed(fault.message) from fault
         if _is(fault, ErrorCode.EXHAUSTED):
             session.waits += 1
-            await _pause(session.waits)
+            await _pause(session.waits, *_ROOM_S)
             return
-        session.faults += 1
-        log_event("unit failed a session", session=session.id, faults=session.faults, reason=str(fault))
-        if session.faults > self.max_rebuilds:
+        if isinstance(fault, UnitLost) and fault.instance:
+            session.lost_units.add(fault.instance)
+        else:
+            session.faults += 1
+        faults = session.faults + sum(not self.is_there(instance) for instance in session.lost_units)
+        log_event("unit failed a session", session=session.id, faults=faults, reason=str(fault))
+        if faults > self.max_rebuilds:
             raise _given_up(self.max_rebuilds, fault) from fault
-        is_there = not isinstance(fault, UnitLost) and not _is(fault, ErrorCode.SESSION_LOST)
-        if is_there:
-            await _pause(2 * session.faults - 1)
+        if not isinstance(fault, UnitLost) and not _is(fault, ErrorCode.SESSION_LOST):
+            await _pause(session.faults, *_REFUSED_S)
 
 
-async def _pause(times: int) -> None:
-    """Doubles with every time; at random, so that sessions that wait for the same room do not collide again."""
-    longest_s = min(_LONGEST_PAUSE_S, _FIRST_PAUSE_S * 2.0 ** min(times - 1, 16))
+async def _pause(times: int, first_s: float, growth: float, longest_s: float) -> None:
+    """Grows with every time; at random, so that sessions that wait for the same room do not collide again."""
+    longest_s = min(longest_s, first_s * growth ** min(times - 1, 16))
     await asyncio.sleep(longest_s * random.uniform(0.5, 1.0))
 
 

@@ -34,4 +34,4 @@ class Scoring:
             rows = hidden[(first - start) * self._row_bytes : (end - start) * self._row_bytes]
             tokens = session.request.prompt_ids[first + 1 : end + 1]
             session.prompt_logprobs += await self._choosing.score(session, tokens, rows)
-            session.faults = session.waits = 0
+            session.got_on()

@@ -172,6 +172,7 @@ class Session:
         self.distinct_prompt = tuple(sorted(set(request.prompt_ids))) if repeats else ()
         self.prompt_logprobs: list[TokenLogprobs] = []  # of the prompt's second token and on, where it is scored
         self.faults = 0  # of units this session cannot do without, since its last progress
+        self.lost_units: set[str] = set()  # since then: incarnations that were lost with an item of this session
         self.waits = 0  # for room in a unit, since then
         self.statistics = Statistics(request.mode, request.noise.seed)
         self.in_units_ns = 0  # waiting for units and their passes, all told
@@ -198,6 +199,16 @@ class Session:
     def mark_at(self, length: int) -> Mark:
         return self.mark if length == self.mark.length else mark_at(self.history, length)
 
+    @property
+    def is_suspect(self) -> bool:
+        """Something failed under its last item: what it asks next should take nobody else with it."""
+        return bool(self.faults or self.lost_units)
+
+    def got_on(self) -> None:
+        """Progress was made: what came before it no longer counts."""
+        self.faults = self.waits = 0
+        self.lost_units.clear()
+
     def commit(self, walk: Walk) -> None:
         """Takes the walk's tokens into the history. A unit that saw this round's tree keeps its accepted nodes."""
         seats = [seat for seat in (self.verifier, self.drafter) if seat.known == self.mark]
@@ -206,7 +217,7 @@ class Session:
         for seat in seats:
             seat.advance(self.mark, walk.accepted)
         self._extend(walk.tokens[accepted:])
-        self.faults = self.waits = 0
+        self.got_on()
         self.statistics.rounds += 1
         self.statistics.add_accepted([self.draft_sources[node] for node in walk.accepted])
 

@@ -9,6 +9,7 @@ from orchestrator.engine.checks import check_hidden
 from orchestrator.engine.model import ModelBounds
 from orchestrator.engine.recovery import Recovery
 from orchestrator.engine.session import Session
+from orchestrator.policies.batching import prompt_chunk_tokens
 from orchestrator.units.errors import FAULTS
 from orchestrator.units.replica import Replica
 from orchestrator.units.replica_set import ReplicaSet
@@ -26,7 +27,7 @@ class Verifying:
 
     def needs_prefill(self, session: Session) -> bool:
         """Whether more than one chunk of the session's tokens is unknown to its verifier."""
-        return session.mark.length - session.verifier.known.length > self._bounds.prompt_chunk_tokens
+        return session.mark.length - session.verifier.known.length > self._chunk_tokens(session)
 
     async def prefill(self, session: Session) -> None:
         """Feeds chunks until the last one is left, which goes with the tree."""
@@ -65,13 +66,17 @@ class Verifying:
         seat = session.verifier
         replica = await self._seat(session)
         start = seat.known.length
-        stop = min(start + self._bounds.prompt_chunk_tokens, end)
+        stop = min(start + self._chunk_tokens(session), end)
         item = VerifyItem(seat.update(session.history[start:stop]), _NO_TREE, hidden)
-        served = await replica.submit(item, stop - start, is_prompt=True, alone=session.faults > 0)
+        served = await replica.submit(item, stop - start, is_prompt=True, alone=session.is_suspect)
         session.account("verifier", served)
         check_hidden(served.value, stop - start if hidden is HiddenRows.ALL else 0, self._bounds.hidden_size)
         seat.advance(session.mark_at(stop))
         return start, served.value.data
+
+    def _chunk_tokens(self, session: Session) -> int:
+        replica = session.verifier.replica
+        return prompt_chunk_tokens(self._bounds.prompt_chunk_tokens, replica.load[0] if replica else 1)
 
     async def _pass_tree(self, session: Session, tree: TokenTree) -> bytes:
         seat = session.verifier
@@ -79,7 +84,7 @@ class Verifying:
         append = session.history[seat.known.length :]
         item = VerifyItem(seat.update(append, len(tree)), tree, HiddenRows.LAST)
         rows = len(append) + len(tree)
-        served = await replica.submit(item, rows, is_prompt=len(append) > 1, alone=session.faults > 0)
+        served = await replica.submit(item, rows, is_prompt=len(append) > 1, alone=session.is_suspect)
         session.account("verifier", served)
         check_hidden(served.value, 1 + len(tree), self._bounds.hidden_size)
         seat.advance(session.mark)

@@ -1,4 +1,4 @@
-"""What of the waiting items goes into the next pass."""
+"""What goes into a pass: of a prompt, and of the waiting items."""
 
 from __future__ import annotations
 
@@ -13,6 +13,18 @@ class PassLimits:
 
     max_rows: int
     max_prompt_rows: int
+
+
+_SHARED_CHUNK_TOKENS = 64
+
+
+def prompt_chunk_tokens(most: int, sessions: int) -> int:
+    """Of a prompt, in one pass of a unit that holds so many sessions.
+
+    Whoever decodes beside a prompt waits for a chunk or two at every token: with neighbours they are short. Alone they
+    are long, so that weights which are read in every pass are read seldom.
+    """
+    return most if sessions <= 1 else min(most, _SHARED_CHUNK_TOKENS)
 
 
 class Waiting(Protocol):
@@ -32,8 +44,8 @@ W = TypeVar("W", bound=Waiting)
 def compose_pass(waiting: Iterable[W], limits: PassLimits) -> tuple[list[W], list[W]]:
     """Splits `waiting`, oldest first, into the next pass and the rest; both keep their order.
 
-    Everything that fits goes. The oldest always does, whatever its size, so that nothing starves. One that is to go alone
-    shares its pass with nothing.
+    Everything that fits goes. The oldest always does, whatever its size, so that nothing starves. One that is to go
+    alone shares its pass with nothing.
     """
     taken: list[W] = []
     left: list[W] = []

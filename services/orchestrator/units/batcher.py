@@ -108,7 +108,7 @@ class Batcher(Generic[Item, Result]):
                 entry.result.set_result(Served(value, share_ns, busy_ns, self._sent_ns - entry.arrived_ns))
 
     def lose(self, lost: UnitLost) -> None:
-        _fail(self._flying, UnitLost(str(lost), had_item=True))
+        _fail(self._flying, UnitLost(str(lost), had_item=True, instance=lost.instance))
         _fail(self._waiting, lost)
         self._flying, self._waiting = [], []
 

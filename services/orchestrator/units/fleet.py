@@ -66,6 +66,10 @@ class Fleet:
             return f"the verifier runs {verifier.identity.precision}, the sampler {sampler.identity.precision}"
         return None
 
+    def has(self, instance: str) -> bool:
+        """Whether this incarnation of a unit is there."""
+        return any(replicas.has(instance) for replicas in self._all)
+
     def of(self, unit: str) -> ReplicaSet[Any, Any]:
         """unit: "verifier", "drafter", "sampler"."""
         return next(replicas for replicas in self._all if replicas.unit == unit)

@@ -132,7 +132,8 @@ class Link(Generic[Item, Result]):
                 self._receive(response)
             self.end("was drained" if self._said_all else "ended its stream")
         except grpc.aio.AioRpcError as error:
-            self.end(_reason(error))
+            broke = error.code() is grpc.StatusCode.UNAVAILABLE
+            self.end(_reason(error), self.description.identity.instance if broke else "")
         except asyncio.CancelledError:
             # Raised by `read` after `end` too, which cancels the call.
             if self._lost is None or _is_cancelled():
@@ -152,10 +153,10 @@ class Link(Generic[Item, Result]):
         await self._channel.close()
         del self._call
 
-    def end(self, reason: str) -> None:
-        """Gives the unit up, and ends `run`."""
+    def end(self, reason: str, instance: str = "") -> None:
+        """Gives the unit up, and ends `run`. instance: as in UnitLost."""
         if self._lost is None:
-            self._lost = UnitLost(f"{self._contract.unit} {reason}")
+            self._lost = UnitLost(f"{self._contract.unit} {reason}", instance=instance)
             for sent in self._sent.values():
                 sent.watch.cancel()
             self._passes.lose(self._lost)
@@ -197,7 +198,7 @@ class Link(Generic[Item, Result]):
                     return
         except (grpc.aio.AioRpcError, asyncio.InvalidStateError):
             return  # the stream has ended, and the reader learns why
-        except (ValueError, TypeError) as error:  # an item that protobuf cannot hold
+        except Exception as error:  # an item that cannot be put into a message: else its sender would wait for ever
             self.end(f"cannot be sent a task: {error}")
 
     def _next_request(self) -> Any | None:

@@ -152,6 +152,10 @@ class ReplicaSet(Generic[Item, Result]):
     def _is_strange(self, replica: Replica[Item, Result]) -> bool:
         return self.fingerprint not in (None, replica.description.identity.fingerprint)
 
+    def has(self, instance: str) -> bool:
+        """Whether this incarnation of a unit is there."""
+        return any(r.alive and r.description.identity.instance == instance for r in self._replicas)
+
     async def _follow_addresses(self) -> None:
         while True:
             addresses = await resolve(self._names)

@@ -70,7 +70,7 @@ class Node:
 
 
 def tree(stacks: Iterable[WeighedStack], root: str) -> Node:
-    """Threads under the root, the busiest first; frames by name, so that pictures can be compared; operators as they run."""
+    """The busiest thread first; frames by name, so that pictures can be compared; operators as they run."""
     top = Node(Frame(root))
     for stack in stacks:
         node = top
