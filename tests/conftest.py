@@ -1,6 +1,6 @@
-import signal
-
 """Settings of every test."""
+
+import signal
 
 from hypothesis import settings
 

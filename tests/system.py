@@ -384,7 +384,7 @@ class Processes(Requests):
 
 
 def free_ports(count: int) -> list[int]:
-    """Below those that the system gives to outgoing connections: one of these could have it when its service restarts."""
+    """Below those that the system gives to outgoing connections, which could have one when its service restarts."""
     first_outgoing = int(Path("/proc/sys/net/ipv4/ip_local_port_range").read_text().split()[0])
     ports: list[int] = []
     for port in random.SystemRandom().sample(range(first_outgoing // 2, first_outgoing), 1000):

@@ -45,7 +45,7 @@ class OrchestratorSettings(ServiceSettings):
     max_running: Annotated[int, Field(ge=1)] = 64  # choices computed at once
     max_queued: Annotated[int, Field(ge=0)] = 256  # choices that wait for that; more are refused
     max_body_bytes: Annotated[int, Field(ge=1024)] = 1 << 20  # of a request
-    # KV positions each verifier and drafter keeps of ended requests for the next ones, or a share of what it has; 0: none.
+    # KV positions that each verifier and drafter keeps of ended requests, or a share of all it has; 0: none.
     prefix_tokens: Annotated[str, StringConstraints(pattern=r"^(0|[1-9][0-9]*|([1-9][0-9]?|100)%)$")] = "50%"
     prefix_lease_s: Annotated[float, Field(gt=0)] = 300.0  # without use
     request_timeout_s: Annotated[float, Field(gt=0)] = 600.0

@@ -17,9 +17,7 @@ from orchestrator.units.replica import Replica
 from orchestrator.units.replica_set import ReplicaSet
 
 NO_DRAFT = TokenTree()
-_SOURCES = {
-    int(number): name.removeprefix("DRAFT_SOURCE_").lower() for name, number in drafter_pb2.DraftSource.items()
-}
+_SOURCES = {int(number): name.removeprefix("DRAFT_SOURCE_").lower() for name, number in drafter_pb2.DraftSource.items()}
 
 
 def source_names(draft: Draft) -> tuple[str, ...]:
