@@ -106,7 +106,8 @@ def _request(connection: socket.socket) -> bytes:
 
 
 def response(body: bytes, kind: str = "application/json", status: str = "200 OK", headers: str = "") -> bytes:
-    head = f"HTTP/1.1 {status}\r\ncontent-type: {kind}\r\ncontent-length: {len(body)}\r\n{headers}\r\n"
+    """`raw` closes the connection behind it, and says so: a client must not send its next request there."""
+    head = f"HTTP/1.1 {status}\r\nconnection: close\r\ncontent-type: {kind}\r\ncontent-length: {len(body)}\r\n{headers}\r\n"
     return head.encode() + body
 
 
