@@ -123,4 +123,4 @@ images:
 	done
 
 compose-test: setup $(DEV)
-	$(RUN) -m pytest -m compose tests/compose $(PYTEST)
+	$(RUN) -m pytest -m "compose and not soak" tests/compose $(PYTEST)

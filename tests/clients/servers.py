@@ -107,8 +107,8 @@ def _request(connection: socket.socket) -> bytes:
 
 def response(body: bytes, kind: str = "application/json", status: str = "200 OK", headers: str = "") -> bytes:
     """`raw` closes the connection behind it, and says so: a client must not send its next request there."""
-    head = f"HTTP/1.1 {status}\r\nconnection: close\r\ncontent-type: {kind}\r\ncontent-length: {len(body)}\r\n{headers}\r\n"
-    return head.encode() + body
+    about = f"connection: close\r\ncontent-type: {kind}\r\ncontent-length: {len(body)}\r\n{headers}"
+    return f"HTTP/1.1 {status}\r\n{about}\r\n".encode() + body
 
 
 def events(*data: str) -> bytes:

@@ -17,6 +17,7 @@ from tests.compose.stack import Stack, free_port, run
 BINARY = shutil.which("prometheus")
 
 pytestmark = [
+    pytest.mark.soak,
     pytest.mark.compose,
     pytest.mark.timeout(1200),
     pytest.mark.skipif(BINARY is None, reason="prometheus is not installed: its image is made of the binary"),
