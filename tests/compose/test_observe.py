@@ -21,6 +21,7 @@ pytestmark = [
     pytest.mark.compose,
     pytest.mark.timeout(1200),
     pytest.mark.skipif(BINARY is None, reason="prometheus is not installed: its image is made of the binary"),
+    pytest.mark.skipif(shutil.which("docker") is None, reason="no Docker engine"),
 ]
 
 IMAGE = "hetspec-test-prometheus"
