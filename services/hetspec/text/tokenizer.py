@@ -47,17 +47,13 @@ class TextModel:
         return text
 
     def encode_chat(self, messages: Sequence[Message]) -> list[int]:
-        """Ids of `render_chat`; raises what it raises."""
-        return self.encode_prompt(self.render_chat(messages))
-
-    def render_chat(self, messages: Sequence[Message]) -> str:
         """Messages through the chat template, up to where the answer begins.
 
         Raises ValueError, one line that names `messages`, where there is no template or it refuses them.
         """
         if self._template is None:
             raise ValueError("messages: the model has no chat template; send a prompt instead")
-        return self._template.render(messages)
+        return self.encode_prompt(self._template.render(messages))
 
     def detokenizer(self, prompt_ids: Sequence[int] = (), skip_special: bool = True) -> Detokenizer:
         """A fresh one, for the text that follows this prompt."""

@@ -3,13 +3,7 @@
 Protobuf is met here and nowhere further in: `to_pb` and `from_pb` on each record, servicers and unit clients call them.
 """
 
-from hetspec.rpc.messages.decoding import (
-    Rows,
-    rows_from_bytes,
-    rows_to_bytes,
-    tree_from_pb,
-    tree_to_pb,
-)
+from hetspec.rpc.messages.decoding import Rows, rows_from_bytes, rows_to_bytes
 from hetspec.rpc.messages.drafter import Draft, DraftItem, DraftPolicy
 from hetspec.rpc.messages.errors import ErrorCode, UnitError
 from hetspec.rpc.messages.sampler import TokenLogprobs, Walk, WalkItem
@@ -35,6 +29,4 @@ __all__ = [
     "WorkTrace",
     "rows_from_bytes",
     "rows_to_bytes",
-    "tree_from_pb",
-    "tree_to_pb",
 ]
