@@ -6,12 +6,12 @@ import logging
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from drafter.draft_model import DraftModel, DraftRequest, ModelState
-from drafter.growth import Growth
-from drafter.lookup import NgramIndex
 from hetspec.decoding.adjust import Adjuster
 from hetspec.decoding.constraint import DeadEnd
 from hetspec.decoding.matcher import GrammarMatcher, Matchers
+from hetspec.drafting.draft_model import DraftModel, DraftRequest, ModelState
+from hetspec.drafting.growth import Growth
+from hetspec.drafting.lookup import NgramIndex
 from hetspec.model.kv import CacheFullError
 from hetspec.model.transformer import PassStopped
 from hetspec.rpc.ids import check_ids, ids_of_rule

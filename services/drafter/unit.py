@@ -8,13 +8,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from drafter.config import DrafterSettings
-from drafter.draft_model import DraftModel
 from drafter.engine import MAX_DEPTH, MAX_NODES, DrafterEngine
-from drafter.vocabulary_check import check_vocabularies
 from hetspec.decoding.choose import perturbed
 from hetspec.decoding.grammar import Grammars
 from hetspec.decoding.matcher import Matchers
 from hetspec.decoding.sampling import NoiseKey, Sampling
+from hetspec.drafting.draft_model import DraftModel
+from hetspec.drafting.vocabulary_check import check_vocabularies
 from hetspec.model.forward import PAGE
 from hetspec.model.head import Head
 from hetspec.model.self_check import self_check

@@ -12,13 +12,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from drafter.draft_model import DraftModel
 from drafter.engine import MAX_DEPTH, MAX_NODES, DrafterEngine
 from hetspec.decoding.choose import choose
 from hetspec.decoding.constraint import Constraint, Past
 from hetspec.decoding.history import History
 from hetspec.decoding.sampling import NoiseKey, Sampling
 from hetspec.decoding.tree import ROOT, TokenTree
+from hetspec.drafting.draft_model import DraftModel
 from hetspec.model.head import Head
 from hetspec.model.kv import PAGE
 from hetspec.model.transformer import Span, Transformer

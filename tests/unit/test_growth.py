@@ -8,8 +8,8 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from drafter.growth import Growth
 from hetspec.decoding.tree import ROOT
+from hetspec.drafting.growth import Growth
 from hetspec.rpc.messages import DraftPolicy
 
 LOOKUP, MODEL = 1, 2

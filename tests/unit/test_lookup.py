@@ -7,7 +7,7 @@ from itertools import pairwise
 from hypothesis import given
 from hypothesis import strategies as st
 
-from drafter.lookup import _OCCURRENCES, CONFIDENCE, MAX_NGRAM, MIN_NGRAM, NgramIndex
+from hetspec.drafting.lookup import _OCCURRENCES, CONFIDENCE, MAX_NGRAM, MIN_NGRAM, NgramIndex
 
 texts = st.lists(st.integers(0, 3), max_size=60)
 

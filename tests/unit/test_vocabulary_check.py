@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from drafter.vocabulary_check import check_vocabularies
+from hetspec.drafting.vocabulary_check import check_vocabularies
 from hetspec.text.vocabulary import Vocabulary
 
 

@@ -76,6 +76,9 @@ class ModelConfig:
     max_context: positions within which full attention is exact (a sliding window caps it).
     qkv_bias: biases on the q, k and v projections. qk_norm: RMS norm over head_dim of q and k, before rope.
     tied_head: the head is the embedding.
+    head_vocab_size: of a draft model, the tokens that its head knows, a part of the vocabulary (FR-Spec, arXiv
+    2502.14856); 0: all of it. reads_features: a draft model that reads at each position, beside the token, the target's
+    hidden row of the position before (EAGLE, arXiv 2401.15077).
     """
 
     family: str
@@ -94,6 +97,8 @@ class ModelConfig:
     qkv_bias: bool = False
     qk_norm: bool = False
     tied_head: bool = False
+    head_vocab_size: int = 0
+    reads_features: bool = False
 
     def __post_init__(self) -> None:
         if self.family not in FAMILIES:
@@ -111,7 +116,7 @@ class ModelConfig:
             value = getattr(self, name)
             if not (isinstance(value, float) and math.isfinite(value) and value > 0):
                 raise ValueError(f"{name} = {value!r}, must be a positive number")
-        for name in ("qkv_bias", "qk_norm", "tied_head"):
+        for name in ("qkv_bias", "qk_norm", "tied_head", "reads_features"):
             if not isinstance(getattr(self, name), bool):
                 raise ValueError(f"{name} = {getattr(self, name)!r}, must be true or false")
         self._check_scaling()

@@ -18,6 +18,7 @@ class DraftPolicy:
     max_depth: int
     width: int
     sources: tuple[int, ...]  # drafter_pb2.DraftSource
+    min_gain: float = 0.0
 
     def to_pb(self) -> drafter_pb2.DraftPolicy:
         return drafter_pb2.DraftPolicy(
@@ -25,11 +26,12 @@ class DraftPolicy:
             max_depth=self.max_depth,
             width=self.width,
             sources=[drafter_pb2.DraftSource.ValueType(s) for s in self.sources],
+            min_gain=self.min_gain,
         )
 
     @classmethod
     def from_pb(cls, pb: drafter_pb2.DraftPolicy) -> DraftPolicy:
-        return cls(pb.max_nodes, pb.max_depth, pb.width, tuple(int(s) for s in pb.sources))
+        return cls(pb.max_nodes, pb.max_depth, pb.width, tuple(int(s) for s in pb.sources), pb.min_gain)
 
 
 @dataclass(frozen=True, slots=True)

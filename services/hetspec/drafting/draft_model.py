@@ -8,12 +8,12 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from drafter.growth import Candidate, Growth
 from hetspec.decoding.adjust import Adjuster
 from hetspec.decoding.choose import perturbed
 from hetspec.decoding.constraint import DeadEnd
 from hetspec.decoding.sampling import NoiseKey, Sampling
 from hetspec.decoding.tree import ROOT
+from hetspec.drafting.growth import Candidate, Growth
 from hetspec.model.head import Head
 from hetspec.model.kv import KVCache
 from hetspec.model.transformer import Rows, Span, Transformer
