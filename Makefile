@@ -21,6 +21,8 @@ WORKERS ?= 2
 RUNTIME := $(VENV)/.hetspec-runtime
 BUILD := $(VENV)/.hetspec-build
 CLIENT := $(VENV)/.hetspec-client
+TORCH := $(VENV)/.hetspec-torch-$(TORCH_VERSION)
+TRAINING := $(VENV)/.hetspec-training
 DEV := $(VENV)/.hetspec-dev
 BENCH := $(VENV)/.hetspec-bench
 STUBS := services/hetspec/v1/.stamp
@@ -28,13 +30,14 @@ PROTOS := $(wildcard proto/hetspec/v1/*.proto)
 
 export PYTHONPATH := services
 
-.PHONY: help setup proto up down logs test check soak bench images compose-test
+.PHONY: help setup training proto up down logs test check soak bench images compose-test
 
 help:
 	@echo "make up     set up, start the five services, show one request and its answer;"
 	@echo "            then: $(VENV)/bin/hetspec chat"
 	@echo "make down   stop them"
 	@echo "make logs   follow their logs"
+	@echo "make training  what \`hetspec train\` and \`hetspec eval\` need (torch among it)"
 	@echo "make test   all tests but the soak ones"
 	@echo "make check  ruff, mypy, import rules"
 	@echo "make soak   the full matrices (long)"
@@ -71,13 +74,24 @@ $(STUBS): $(PROTOS) | $(BUILD)
 	  --grpc_python_out=services --mypy_out=quiet:services --mypy_grpc_out=quiet:services $(PROTOS)
 	@touch $@
 
-$(DEV): pyproject.toml | $(RUNTIME)
-	@echo "installing what the tests need (torch among it) ..."
+$(TORCH): | $(RUNTIME)
+	@echo "installing torch ..."
 ifeq ($(PLATFORM),Linux x86_64)
 	@$(PIP) torch==$(TORCH_VERSION)+cpu || $(PIP) --extra-index-url $(TORCH_INDEX) torch==$(TORCH_VERSION)+cpu
 else
 	@$(PIP) torch==$(TORCH_VERSION)
 endif
+	@touch $@
+
+# An editable install of no dependencies: what it brings is the entry points by which the command finds the verbs.
+$(TRAINING): pyproject.toml | $(CLIENT) $(TORCH)
+	@$(RUN) deploy/local/requirements.py train > $@.txt
+	@$(PIP) -r $@.txt
+	@$(PIP) --no-deps --editable .
+	@touch $@
+
+$(DEV): pyproject.toml | $(TRAINING)
+	@echo "installing what the tests need ..."
 	@$(RUN) deploy/local/requirements.py dev telemetry > $@.txt
 	@$(PIP) -r $@.txt
 	@touch $@
@@ -88,6 +102,8 @@ $(BENCH): pyproject.toml | $(DEV)
 	@touch $@
 
 setup: $(RUNTIME) $(CLIENT) $(STUBS)
+
+training: setup $(TRAINING)
 
 proto: $(STUBS)
 

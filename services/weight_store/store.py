@@ -9,9 +9,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from hetspec.model.checkpoint import Checkpoint, CheckpointError, open_checkpoint
+from hetspec.model.checkpoint import Checkpoint, CheckpointError, open_checkpoint, open_draft
 from hetspec.model.fingerprint import file_identity, identity_of
-from hetspec.model.manifest import Manifest
+from hetspec.model.manifest import ROLES, Manifest
 from hetspec.model.pack import PackError, PackFile, open_pack
 from hetspec.model.pack_writer import write_pack
 
@@ -29,13 +29,13 @@ class LeaseEndedError(Exception):
 class Source:
     """One checkpoint, as it was when it was opened. Thread-safe; its methods block."""
 
-    def __init__(self, role: str, path: Path, cache_dir: Path) -> None:
+    def __init__(self, role: str, checkpoint: Checkpoint, cache_dir: Path) -> None:
         """Raises CheckpointError."""
-        self._checkpoint: Checkpoint = open_checkpoint(path)
+        self._checkpoint = checkpoint
         self._identities = self._identify()
         self._cache_dir = cache_dir
-        fingerprint = self._checkpoint.fingerprint(cache_dir)
-        self.manifest = Manifest(role, fingerprint, self._checkpoint.config, self._checkpoint.text)
+        fingerprint = checkpoint.fingerprint(cache_dir)
+        self.manifest = Manifest(role, fingerprint, checkpoint.config, checkpoint.text)
         self._packs: dict[str, tuple[PackFile, _Identity]] = {}
         self._lock = threading.Lock()
 
@@ -134,9 +134,18 @@ class Store:
         """Opens and checks every checkpoint. Raises CheckpointError, OSError."""
         self._cache_dir.mkdir(parents=True, exist_ok=True)
         try:
-            self.sources = {role: Source(role, path, self._cache_dir) for role, path in self._paths.items()}
+            opened = self._open_checkpoints()
+            self.sources = {role: Source(role, checkpoint, self._cache_dir) for role, checkpoint in opened.items()}
         except ChangedError as error:
             raise CheckpointError(str(error)) from error
+
+    def _open_checkpoints(self) -> dict[str, Checkpoint]:
+        """The target first: a draft may have been made for it, and share its embedding."""
+        opened: dict[str, Checkpoint] = {}
+        for role in (role for role in ROLES if role in self._paths):
+            path, target = self._paths[role], opened.get("target")
+            opened[role] = open_draft(path, target, self._cache_dir) if target else open_checkpoint(path)
+        return opened
 
     def lease(self, role: str, precision: str) -> PackLease:
         """Raises KeyError for a role that is not served; else as `Source.pack`."""

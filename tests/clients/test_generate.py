@@ -76,7 +76,8 @@ def test_every_option_is_sent_as_the_api_names_it(run_here, tmp_path):
     numbers |= {"frequency-penalty": 1.5, "presence-penalty": -1.0, "repetition-penalty": 1.1, "timeout": 30.0, "n": 1}
     given = [word for name, value in numbers.items() for word in (f"--{name}", str(value))]
     given += ["--ignore-eos", "--stop", "x", "--stop", "y", "--logit-bias", "42=-100", "--logit-bias", "7=1.5"]
-    given += ["--model", "m", "--mode", "tree", "--max-nodes", "8", "--max-depth", "4", "--no-prefix-cache"]
+    given += ["--model", "m", "--mode", "tree", "--max-nodes", "8", "--max-depth", "4", "--min-gain", "0.1"]
+    given += ["--no-prefix-cache"]
     with raw(events()) as server:
         run_here("generate", "hi", *given, "--json-schema", str(schema), "--regex", "a+", url=server.url)
         run_here("generate", "hi", "--raw", "--echo", "--grammar", str(grammar), url=server.url)
@@ -89,7 +90,7 @@ def test_every_option_is_sent_as_the_api_names_it(run_here, tmp_path):
     assert first == expected | streaming | {
         "messages": HI, "model": "m", "ignore_eos": True, "stop": ["x", "y"], "logit_bias": {"42": -100.0, "7": 1.5},
         "response_format": response_format,
-        "hetspec": {"mode": "tree", "max_nodes": 8, "max_depth": 4, "regex": "a+", "prefix_cache": False},
+        "hetspec": {"mode": "tree", "max_nodes": 8, "max_depth": 4, "min_gain": 0.1, "regex": "a+", "prefix_cache": False},
     }  # fmt: skip
     assert second == {"prompt": "hi", "echo": True, "hetspec": {"grammar": "root ::= 'a'"}} | streaming
     assert third == {"messages": HI, "response_format": {"type": "json_object"}}

@@ -6,13 +6,16 @@ import asyncio
 import json
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import grpc
+import numpy as np
 import pytest
 import torch
 import transformers
+from safetensors.numpy import load_file
 
 from drafter.__main__ import main
 from drafter.config import DrafterSettings
@@ -22,11 +25,12 @@ from hetspec.decoding.sampling import NoiseKey, Sampling
 from hetspec.decoding.tree import ROOT, TokenTree
 from hetspec.model.kv import PAGE
 from hetspec.rpc.contracts import DRAFT
-from hetspec.rpc.messages import Draft, DraftItem, DraftPolicy, SessionUpdate
+from hetspec.rpc.messages import Draft, DraftItem, DraftPolicy, SessionUpdate, rows_to_bytes
 from hetspec.rpc.server import StartError
 from hetspec.rpc.unit import UnitService
 from hetspec.v1 import common_pb2, drafter_pb2, drafter_pb2_grpc
 from tests.contract.streams import WorkStream, serving, update, weight_store
+from tests.draft_artefact import make_draft
 from tests.models import make_checkpoint
 
 LOOKUP, MODEL = drafter_pb2.DRAFT_SOURCE_LOOKUP, drafter_pb2.DRAFT_SOURCE_MODEL
@@ -137,6 +141,40 @@ async def test_without_a_draft_model_lookup_drafts(target: Path, tmp_path: Path)
         assert Draft.from_pb(answer).tree == TokenTree.chain([32, 33, 30, 31])
         assert (await stream.task(item(update("t", [], PROMPT)))).items[0].error.code == common_pb2.INVALID
         await stream.end()
+
+
+@pytest.mark.parametrize("precision", ["int8", "float32"])
+async def test_a_draft_folder_drafts_from_the_targets_rows(precision: str, target: Path, tmp_path: Path) -> None:
+    folder = make_draft(tmp_path / "folder", target, head_vocab_size=100)
+    ids = set(load_file(folder / "model.safetensors")["head_ids"].tolist())
+    size = transformers.AutoConfig.from_pretrained(target).hidden_size
+    rows = rows_to_bytes(np.random.default_rng(0).normal(0, 1, (len(PROMPT) - 1, size)).astype(np.float32))
+    async with drafter(tmp_path / "cache", {"target": target, "draft": folder}, precision=precision) as channel:
+        found = await describe(channel)
+        assert (found.reads_features, found.identity.model) == (True, "draft")
+        stream = await WorkStream(DRAFT, channel).open()
+        blind, fed, broken = (
+            await stream.task(
+                item(update("s", [], PROMPT)),
+                replace(item(update("t", [], PROMPT)), hidden=rows),
+                replace(item(update("u", [], PROMPT)), hidden=rows[:-1]),
+            )
+        ).items
+        await stream.end()
+    assert set(blind.sources) == {LOOKUP}
+    drafts = zip(fed.tree.tokens, fed.sources, strict=True)
+    assert {token for token, source in drafts if source == MODEL} <= ids
+    assert MODEL in fed.sources
+    assert broken.error.message.startswith("hidden: ")
+
+
+async def test_a_draft_folder_of_another_target_stops_the_weight_store_with_one_line(
+    target: Path, draft: Path, tmp_path: Path
+) -> None:
+    folder = make_draft(tmp_path / "folder", draft)
+    with pytest.raises(StartError, match=r"^[^\n]*config\.json: made for model with fingerprint [^\n]*$"):
+        async with weight_store(tmp_path / "cache", target=target, draft=folder):
+            pass
 
 
 def with_tokens(checkpoint: Path, directory: Path, tokens: dict[int, str]) -> Path:

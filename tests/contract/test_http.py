@@ -98,14 +98,14 @@ async def test_every_parameter_reaches_the_engine(connect):
         "stop": ["a", "b"],
         "logprobs": True,
         "top_logprobs": 2,
-        "hetspec": {"mode": "plain", "max_nodes": 9, "max_depth": 3},
+        "hetspec": {"mode": "plain", "max_nodes": 9, "max_depth": 3, "min_gain": 0.25},
     }
     async with connect(engine) as client:
         assert (await client.post(CHAT, json=body)).status_code == 200
     (request,) = engine.requests
     assert request.sampling == Sampling(0.7, 11, 0.9, 0.05)
     assert (request.noise.seed, request.max_tokens, request.stop, request.top_logprobs) == (42, 5, ("a", "b"), 2)
-    assert (request.mode, request.max_nodes, request.max_depth) == (Mode.PLAIN, 9, 3)
+    assert (request.mode, request.max_nodes, request.max_depth, request.min_gain) == (Mode.PLAIN, 9, 3, 0.25)
     assert bytes(engine.text.vocabulary.token_bytes(i)[0] for i in request.prompt_ids) == b"<user>hi<assistant>"
 
 
@@ -120,6 +120,14 @@ async def test_defaults_are_openais(connect):
     assert chat.max_tokens == 256 - len(chat.prompt_ids)
     assert completion.max_tokens == 16
     assert long.max_tokens == 6
+
+
+async def test_min_gain_of_a_request_goes_before_the_servers(connect):
+    engine = FakeEngine(says("x"))
+    async with connect(engine, min_gain=0.2) as client:
+        for options in ({}, {"min_gain": None}, {"min_gain": 0}, {"min_gain": 1}):
+            assert (await client.post(CHAT, json=HELLO | {"hetspec": options})).status_code == 200
+    assert [request.min_gain for request in engine.requests] == [0.2, 0.2, 0, 1]
 
 
 async def test_drawn_seed_is_returned_and_used(connect):
@@ -221,6 +229,8 @@ REFUSED = [
     ({"hetspec": {"mode": "fast"}}, "hetspec.mode"),
     ({"hetspec": {"max_nodes": 65}}, "hetspec.max_nodes"),
     ({"hetspec": {"max_depth": 0}}, "hetspec.max_depth"),
+    ({"hetspec": {"min_gain": -0.1}}, "hetspec.min_gain"),
+    ({"hetspec": {"min_gain": 1.1}}, "hetspec.min_gain"),
     ({"hetspec": {"depth": 3}}, "hetspec.depth"),
     ({"messages": []}, "messages"),
     ({"messages": [{"role": "tool", "content": "x"}]}, "messages[0].role"),

@@ -61,6 +61,8 @@ async def test_counters_are_the_sums_of_the_answers_statistics(mode: str) -> Non
             str(depth + 1): sum((each[f"{name}_by_depth"] + [0] * 16)[depth] for each in statistics) for depth in depths
         }
         assert sum(nodes.values()) == sum(each[name] for each in statistics)
+        sources = {key[1]: value for key, value in told.items() if key[0] == f"hetspec_{name}_by_source_total"}
+        assert sources == ({} if mode == "plain" else {"lookup": sum(nodes.values())})
 
 
 async def test_no_node_is_accepted_that_was_not_drafted_at_its_depth() -> None:

@@ -36,7 +36,7 @@ REQUESTS: tuple[tuple[str, Json], ...] = (
             "repetition_penalty": 1.1,
             "logit_bias": {"5": -10, "7": 2.5},
             "user": "u",
-            "hetspec": {"mode": "tree", "max_nodes": 8, "max_depth": 3},
+            "hetspec": {"mode": "tree", "max_nodes": 8, "max_depth": 3, "min_gain": 0.1},
         },
     ),
     (

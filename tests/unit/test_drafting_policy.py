@@ -13,6 +13,7 @@ rooms = st.builds(
     DraftRoom,
     max_nodes=st.integers(1, 64),
     max_depth=st.integers(1, 16),
+    min_gain=st.floats(0, 1),
     left=st.integers(1, 20),
     context=st.integers(-2, 40),
     rows=st.integers(0, 40),
@@ -35,6 +36,7 @@ def test_draft_keeps_within_every_bound_and_reaches_one_of_them(mode: Mode, room
         assert policy is None
         return
     assert policy is not None
+    assert policy.min_gain == room.min_gain
     if mode is Mode.CHAIN:
         assert policy.max_depth == policy.max_nodes == min(*depths, *nodes)
         assert policy.width == 1

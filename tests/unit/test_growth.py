@@ -8,21 +8,21 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hetspec.decoding.tree import ROOT
+from hetspec.decoding.tree import ROOT, TokenTree
 from hetspec.drafting.growth import Growth
 from hetspec.rpc.messages import DraftPolicy
 
-LOOKUP, MODEL = 1, 2
+LOOKUP, MODEL, GRAMMAR = 1, 2, 3
 chances = st.floats(1e-6, 1, allow_nan=False)
 policies = st.builds(
     DraftPolicy, max_nodes=st.integers(1, 12), max_depth=st.integers(1, 5), width=st.integers(1, 4),
-    sources=st.just((LOOKUP, MODEL)),
+    sources=st.just((LOOKUP, MODEL)), min_gain=st.sampled_from([0.0, 0.0, 0.05, 0.3, 1.0]),
 )  # fmt: skip
 
 
 @dataclass
 class Record:
-    """What was added, kept beside the growth: a path of tokens and its gain, first come first."""
+    """What was added, kept beside the growth: a path of tokens and its gain, first come first, however small."""
 
     depth: int
     gains: dict[tuple[int, ...], float] = field(default_factory=dict)
@@ -58,8 +58,8 @@ def grown(policy: DraftPolicy, data: st.DataObject) -> tuple[Growth, Record]:
             growth.add(node, candidates, MODEL)
             record.add(path, candidates)
         selected = growth.select()
-        check_selected(selected, policy, record)
-        paths = [record.numbers[node] for node in selected]
+        paths = [tuple(growth.path(node)) for node in selected]
+        check_selected(paths, policy, record)
         assert paths_of(growth.fed_tree(selected)) == record.fed + paths
         growth.feed(selected)
         record.fed += paths
@@ -69,10 +69,13 @@ def grown(policy: DraftPolicy, data: st.DataObject) -> tuple[Growth, Record]:
     return growth, record
 
 
-def check_selected(selected: list[int], policy: DraftPolicy, record: Record) -> None:
-    paths = [record.numbers[node] for node in selected]
+def check_selected(paths: list[tuple[int, ...]], policy: DraftPolicy, record: Record) -> None:
+    """No step is larger than the width, and none feeds what could have no child in the tree."""
     assert len(paths) <= policy.width
+    ahead = sorted(record.gains.values(), reverse=True)[: policy.max_nodes]
     for path in paths:
+        assert record.gains[path] >= policy.min_gain
+        assert len(ahead) < policy.max_nodes or record.gains[path] > ahead[-1]
         assert path not in record.fed
         assert len(path) < policy.max_depth
         assert len(path) == 1 or path[:-1] in record.fed
@@ -83,7 +86,8 @@ def test_the_draft_is_the_nodes_of_the_highest_gain_and_a_tree(policy: DraftPoli
     growth, record = grown(policy, data)
     draft, fed = growth.draft()
     paths = paths_of(draft.tree)
-    order = sorted(record.numbers, key=lambda path: (-record.gains[path], record.numbers.index(path)))
+    likely = [path for path in record.numbers if record.gains[path] >= policy.min_gain]
+    order = sorted(likely, key=lambda path: (-record.gains[path], record.numbers.index(path)))
     assert set(paths) == set(order[: policy.max_nodes])
     assert len(paths) == min(policy.max_nodes, len(order)) == len(growth.draft()[0].sources)
     assert all(len(path) <= policy.max_depth for path in paths)
@@ -126,6 +130,15 @@ def test_a_known_node_keeps_its_estimate_and_source_and_takes_the_models_childre
     assert draft.probabilities == (0.5, 0.5, 0.2, 0.4)
     assert draft.sources == (LOOKUP, LOOKUP, MODEL, MODEL)
     assert fed == [0, None, 1, None]
+
+
+def test_what_is_certain_is_kept_whatever_the_least_gain() -> None:
+    growth = Growth(DraftPolicy(8, 4, 2, (GRAMMAR, MODEL), min_gain=1.0))
+    growth.add_run([7, 8], 1.0, GRAMMAR)
+    growth.add(ROOT, [(6, 0.999)], MODEL)
+    assert growth.select() == [0]
+    draft, _ = growth.draft()
+    assert draft.tree == TokenTree.chain([7, 8])
 
 
 def test_nothing_to_draft_is_an_empty_tree() -> None:

@@ -8,7 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from hetspec.model.head import MAX_ROWS, Head
+from hetspec.model.head import Head
+from hetspec.model.projection import MAX_ROWS
 from hetspec.model.rope import rope_tables
 from tests.packs import TINY, MemoryPack
 

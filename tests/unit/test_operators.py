@@ -15,6 +15,7 @@ from hetspec.decoding.tree import TokenTree
 from hetspec.model import forward
 from hetspec.model import operators as op
 from hetspec.model.head import Head
+from hetspec.model.projection import FEATURES, Projection
 from hetspec.model.transformer import PassStopped, Span, Transformer
 from hetspec.telemetry.profile import OperatorTotal
 from tests.packs import MemoryPack
@@ -67,6 +68,15 @@ def test_a_head_runs_its_two_operators_once_a_call() -> None:
     assert projection.macs == 20 * HIDDEN * VOCAB
     fields = pack.layout.fields["head"]
     assert projection.read_bytes == 2 * (fields["head.w"].bytes + fields["head.scale"].bytes)
+
+
+def test_what_reads_features_has_clocks_of_its_own() -> None:
+    pack = MemoryPack(n_layers=1, reads_features=True, **SHAPE)
+    features = Projection(pack, FEATURES, HIDDEN, threads=1)
+    features.project(np.ones((3, HIDDEN), np.float32))
+    norm, mix = features.clocks.totals()
+    assert (norm.group, norm.name, norm.rows, norm.read_bytes) == ("features", "feature norm", 3, 4 * HIDDEN)
+    assert (mix.group, mix.name, mix.rows, mix.macs) == ("features", "feature mix", 3, 3 * HIDDEN * HIDDEN)
 
 
 def test_work_is_that_of_the_matrices() -> None:

@@ -14,9 +14,10 @@ from hypothesis import strategies as st
 from safetensors.torch import load_file, save_file
 
 from hetspec.model import pack_writer
-from hetspec.model.checkpoint import Checkpoint, CheckpointError, open_checkpoint
+from hetspec.model.checkpoint import Checkpoint, CheckpointError, open_checkpoint, open_draft
 from hetspec.model.pack import GROUP, HEADER_BYTES, PANEL, PackError, PackFile, PackLayout, open_pack
 from hetspec.model.pack_writer import quantize, write_pack
+from tests.draft_artefact import make_draft
 from tests.models import FAMILIES, make_checkpoint
 
 BOTH = pytest.mark.parametrize("precision", ["int8", "float32"])
@@ -25,6 +26,12 @@ BOTH = pytest.mark.parametrize("precision", ["int8", "float32"])
 @pytest.fixture(scope="module")
 def smollm(tmp_path_factory: pytest.TempPathFactory) -> Checkpoint:
     return open_checkpoint(make_checkpoint(tmp_path_factory.mktemp("smollm"), "smollm", gguf=True))
+
+
+@pytest.fixture(scope="module")
+def trimmed(smollm: Checkpoint, tmp_path_factory: pytest.TempPathFactory) -> Checkpoint:
+    """A draft for it that reads features and knows 50 ids."""
+    return open_draft(make_draft(tmp_path_factory.mktemp("draft"), smollm.path, head_vocab_size=50), smollm)
 
 
 def views_of(pack: PackFile, segment: str) -> dict[str, Any]:
@@ -108,8 +115,28 @@ def test_embedding_and_head_hold_what_the_layout_says(precision: str, smollm: Ch
 
 
 @BOTH
-def test_segments_and_fields_are_aligned_and_do_not_overlap(precision: str, smollm: Checkpoint) -> None:
-    layout = PackLayout.of(smollm.config, precision)
+def test_a_drafts_features_and_trimmed_head_hold_what_the_layout_says(
+    precision: str, trimmed: Checkpoint, tmp_path: Path
+) -> None:
+    pack = open_pack(write_pack(trimmed, precision, tmp_path))
+    assert list(pack.layout.segments) == ["embed", "features", "layers.0", "head"]
+    features, head, size = views_of(pack, "features"), views_of(pack, "head"), trimmed.config.hidden_size
+    np.testing.assert_array_equal(features["feature_norm"], trimmed.tensor("feature_norm"))
+    found = unpacked(features, "feature_mix")[:size, :size]
+    np.testing.assert_array_equal(found, stored(trimmed.tensor("feature_mix"), precision))
+    np.testing.assert_array_equal(head["ids"], trimmed.head_ids())
+    rows = trimmed.config.head_vocab_size
+    np.testing.assert_array_equal(unpacked(head, "head")[:rows, :size], stored(trimmed.tensor("head"), precision))
+    half = trimmed.tensor("embed").astype(np.float16 if precision == "int8" else np.float32)
+    np.testing.assert_array_equal(views_of(pack, "embed")["embed"], half)
+
+
+@BOTH
+@pytest.mark.parametrize("kind", ["smollm", "trimmed"])
+def test_segments_and_fields_are_aligned_and_do_not_overlap(
+    precision: str, kind: str, request: pytest.FixtureRequest
+) -> None:
+    layout = PackLayout.of(request.getfixturevalue(kind).config, precision)
     end = HEADER_BYTES
     for segment in layout.segments.values():
         assert segment.offset == end
@@ -145,12 +172,14 @@ def test_quantizing_any_numbers_stays_within_half_a_step(values: list[float]) ->
 
 
 @BOTH
+@pytest.mark.parametrize("kind", ["smollm", "trimmed"])
 def test_a_pack_is_a_function_of_the_checkpoint_however_it_is_written(
-    precision: str, smollm: Checkpoint, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    precision: str, kind: str, request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    whole = write_pack(smollm, precision, tmp_path / "whole")
+    checkpoint = request.getfixturevalue(kind)
+    whole = write_pack(checkpoint, precision, tmp_path / "whole")
     monkeypatch.setattr(pack_writer, "_ROWS_AT_ONCE", 2 * PANEL)
-    piecewise = write_pack(smollm, precision, tmp_path / "piecewise")
+    piecewise = write_pack(checkpoint, precision, tmp_path / "piecewise")
     assert whole.name == piecewise.name
     assert whole.read_bytes() == piecewise.read_bytes()
 

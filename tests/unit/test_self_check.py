@@ -11,9 +11,10 @@ import pytest
 
 from hetspec.model import forward
 from hetspec.model.kv import KVCache
+from hetspec.model.projection import FEATURES, Projection
 from hetspec.model.self_check import SelfCheckError, check_integer_sums, self_check
 from hetspec.model.transformer import Rows, RowTable, Span, Transformer
-from tests.packs import MemoryPack
+from tests.packs import TINY, MemoryPack
 
 
 class Flawed(Transformer):
@@ -30,6 +31,30 @@ class Flawed(Transformer):
 def model(kind: type[Transformer] = Transformer, *, threads: int = 1, seed: int = 0, **shape: Any) -> Any:
     options = {"max_rows": 64, "max_context": 128, "kv_capacity_tokens": 128} | shape
     return kind(MemoryPack(seed=seed), threads=threads, **options)
+
+
+class FlawedProjection(Projection):
+    """Whose rows depend on how many are projected together."""
+
+    def project(self, rows: Rows) -> Rows:
+        mixed = super().project(rows)
+        mixed[-1, 0] += len(rows) % 3
+        return mixed
+
+
+def test_a_draft_that_reads_features_is_checked_with_them() -> None:
+    packs = [MemoryPack(seed=seed, reads_features=True) for seed in (0, 1)]
+
+    def digest(features: Projection | None, threads: int = 1) -> str:
+        checked = Transformer(packs[0], threads=threads, max_rows=64, max_context=128, kv_capacity_tokens=128)
+        return self_check(checked, features)
+
+    mine, other = (Projection(pack, FEATURES, TINY.hidden_size, threads=1) for pack in packs)
+    on_two = Projection(packs[0], FEATURES, TINY.hidden_size, threads=2)
+    assert digest(mine) == digest(on_two, threads=2)
+    assert len({digest(mine), digest(other), digest(None)}) == 3
+    with pytest.raises(SelfCheckError, match="prefilled 1 at a time"):
+        digest(FlawedProjection(packs[0], FEATURES, TINY.hidden_size, threads=1))
 
 
 def test_the_digest_is_the_weights_and_not_the_threads() -> None:

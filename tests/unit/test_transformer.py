@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from functools import lru_cache
+from functools import lru_cache, partial
 from itertools import count
 from typing import Any
 
@@ -183,6 +183,45 @@ def test_streamed_layers_give_the_bits_of_resident_ones(variant: int, threads: i
     ids = list(range(35))
     assert_same(feed(model, model.new_cache(), ids, [20, 3]), in_one_pass(variant, ids))
     model.close()
+
+
+@ALL
+@BOTH_TEAMS
+@pytest.mark.parametrize("streamed", [False, True])
+@pytest.mark.parametrize("layers", [(1,), (2,), (1, 2, 3)])
+def test_a_look_shows_the_rows_of_a_model_of_fewer_layers_and_changes_nothing(
+    variant: int, threads: int, streamed: bool, layers: tuple[int, ...]
+) -> None:
+    model, ids = model_of(variant, threads, streamed), list(range(30))
+    seen: dict[int, Rows] = {}
+
+    def see(layer: int, rows: Rows) -> None:
+        seen[layer] = rows.copy()
+
+    with released(model.new_cache()) as (cache,):
+        rows, _ = model.run([Span(cache, ids)], looks={layer: partial(see, layer) for layer in layers})
+    assert_same(rows, in_one_pass(variant, ids))
+    assert tuple(seen) == layers
+    for layer, found in seen.items():
+        fewer = Transformer(
+            MemoryPack(**VARIANTS[variant], n_layers=layer),
+            threads=1,
+            max_rows=32,
+            max_context=64,
+            kv_capacity_tokens=PAGE,
+        )
+        assert_same(found, fewer.run([Span(fewer.new_cache(), ids)])[0])
+        fewer.close()
+
+
+@pytest.mark.parametrize("layer", [0, 4])
+def test_a_look_where_no_layer_ends_is_refused(layer: int) -> None:
+    model = model_of(0)
+    with (
+        released(model.new_cache()) as (cache,),
+        pytest.raises(ValueError, match=rf"layer = {layer}, must be in \[1, 3\]"),
+    ):
+        model.run([Span(cache, [1])], looks={layer: lambda rows: None})
 
 
 IDS = [3, 1, 4, 1, 5, 9, 2, 6]

@@ -19,6 +19,7 @@ class HetspecOptions(TypedDict, total=False):
     mode: str | None
     max_nodes: int | None
     max_depth: int | None
+    min_gain: float | None
     prefix_cache: bool | None
     grammar: str | None
     regex: str | None

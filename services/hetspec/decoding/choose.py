@@ -51,20 +51,25 @@ def choose(logits: Logits, sampling: Sampling, noise: NoiseKey, position: int) -
     return int(best[0])
 
 
-def perturbed(logits: Logits, sampling: Sampling, noise: NoiseKey, position: int, count: int) -> Candidates:
+def perturbed(
+    logits: Logits, sampling: Sampling, noise: NoiseKey, position: int, count: int, ids: NDArray[np.intp] | None = None
+) -> Candidates:
     """The `count` best tokens under the same filters and noise as `choose`: ids[0] is what it returns.
 
+    ids: [n], ascending, the token of each logit, where they are of a part of the vocabulary.
     At temperature 0 there is no noise and no filter: log-probabilities of the plain softmax, which rank as logits do.
     """
     scores = _scores(logits, sampling.temperature or 1.0)
     if sampling.temperature == 0:
         best = best_first(logits, count)
         logs = scores[best] - _log_mass(scores)
-        return Candidates(best, logs, np.exp(logs))
+        return Candidates(best if ids is None else ids[best], logs, np.exp(logs))
     kept = keep(scores, sampling)
     log_mass = _log_mass(take(scores, kept))
-    best, values = best_perturbed(take(scores, kept), kept, noise, position, count)
-    return Candidates(best, values - log_mass, np.exp(scores[best] - log_mass))
+    tokens = kept if ids is None else ids if kept is None else ids[kept]
+    best, values = best_perturbed(take(scores, kept), tokens, noise, position, count)
+    places = best if ids is None else np.searchsorted(ids, best)
+    return Candidates(best, values - log_mass, np.exp(scores[places] - log_mass))
 
 
 def logprobs_of(logits: Logits, token: int, top: int) -> Logprobs:

@@ -54,7 +54,7 @@ def _uniforms(ids, stream, out):  # type: ignore[no-untyped-def]
 
 
 @part
-def _keep_best(value, token, best_scores, best_ids):  # type: ignore[no-untyped-def]
+def keep_best(value, token, best_scores, best_ids):  # type: ignore[no-untyped-def]
     """Insert into the descending list, behind equals: tokens arrive in ascending order, so ties go to the lower id."""
     place = best_scores.shape[0] - 1
     if not value > best_scores[place]:
@@ -68,7 +68,7 @@ def _keep_best(value, token, best_scores, best_ids):  # type: ignore[no-untyped-
 
 
 @part
-def _race(scores, ids, stream, best_scores, best_ids):  # type: ignore[no-untyped-def]
+def race(scores, ids, stream, best_scores, best_ids):  # type: ignore[no-untyped-def]
     """Fill the best of score + noise. Noise that cannot win is not computed, and the result does not depend on it:
 
     a token of score s enters only if g > bar - s, bar being the worst of the list so far. As g < -ln(1 - u), that needs
@@ -88,10 +88,10 @@ def _race(scores, ids, stream, best_scores, best_ids):  # type: ignore[no-untype
         for i in range(start, stop):
             u = uniforms[i - start]
             if u >= least:
-                _keep_best(scores[i] - math.log(-math.log(u)), ids[i], best_scores, best_ids)
+                keep_best(scores[i] - math.log(-math.log(u)), ids[i], best_scores, best_ids)
 
 
-def _stream(key: NoiseKey, position: int) -> NDArray[np.uint64]:
+def stream_of(key: NoiseKey, position: int) -> NDArray[np.uint64]:
     if not 0 <= position < 2**32:
         raise ValueError(f"position = {position}, must be in [0, 2**32)")
     words = (key.seed % 2**32, key.seed // 2**32, position, key.prompt_index, key.choice_index)
@@ -101,7 +101,7 @@ def _stream(key: NoiseKey, position: int) -> NDArray[np.uint64]:
 def gumbel(ids: NDArray[np.intp], key: NoiseKey, position: int) -> NDArray[np.float64]:
     """The noise of these tokens at this position. [n] -> [n]"""
     uniforms = np.empty(len(ids), np.float64)
-    _uniforms(ids, _stream(key, position), uniforms)
+    _uniforms(ids, stream_of(key, position), uniforms)
     noise: NDArray[np.float64] = -np.log(-np.log(uniforms))
     return noise
 
@@ -118,6 +118,6 @@ def best_perturbed(
         ids = np.arange(len(scores))
     best_scores = np.full(count, -np.inf)
     best_ids = np.zeros(count, np.intp)
-    _race(scores, ids, _stream(key, position), best_scores, best_ids)
+    race(scores, ids, stream_of(key, position), best_scores, best_ids)
     found = int(np.count_nonzero(best_scores > -np.inf))
     return best_ids[:found], best_scores[:found]

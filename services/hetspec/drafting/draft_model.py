@@ -1,21 +1,28 @@
-"""The draft model: keeps its KV in step with what is committed, and proposes what may come next."""
+"""The draft model: reads what is committed, and proposes what may come next.
+
+A draft model that reads features (EAGLE, arXiv 2401.15077) is given, beside each committed token, the target's hidden
+row of the token before. Below the last of them there are none yet: a drafted token has its parent's output instead.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
+from itertools import accumulate
 
 import numpy as np
 from numpy.typing import NDArray
 
 from hetspec.decoding.adjust import Adjuster
-from hetspec.decoding.choose import perturbed
-from hetspec.decoding.constraint import DeadEnd
 from hetspec.decoding.sampling import NoiseKey, Sampling
 from hetspec.decoding.tree import ROOT
-from hetspec.drafting.growth import Candidate, Growth
+from hetspec.drafting.candidates import Place, Proposer
+from hetspec.drafting.feature_state import FeatureState
+from hetspec.drafting.growth import Growth
+from hetspec.drafting.model_state import ModelState, TokenState
 from hetspec.model.head import Head
-from hetspec.model.kv import KVCache
+from hetspec.model.projection import Projection
+from hetspec.model.self_check import self_check
 from hetspec.model.transformer import Rows, Span, Transformer
 from hetspec.rpc.messages import WorkTrace
 from hetspec.rpc.work import ShouldStop
@@ -23,49 +30,16 @@ from hetspec.telemetry.profile import OperatorTotal
 from hetspec.v1.drafter_pb2 import DRAFT_SOURCE_MODEL
 
 _LAST_STRETCH = 8  # committed tokens that go together with other sessions' in the first draft step
-_COMPARED = 8  # candidates among which a perturbed score is turned into a probability
-
-
-@dataclass(slots=True)
-class ModelState:
-    """A session's draft KV. behind: committed tokens not in it yet. slots: of the last tree's nodes, where fed."""
-
-    cache: KVCache
-    behind: list[int]
-    slots: list[int | None]
-
-    def remember(self, fed: Sequence[int | None]) -> None:
-        """The nodes of a finished draft, by their places among the fed ones."""
-        self.slots = [None if place is None else self.cache.length + place for place in fed]
-
-    def rewind(self, last: int) -> None:
-        """Puts `last`, the last committed token, behind again where nothing else is: a draft starts from its row.
-
-        Its KV is written once more, with the same bits.
-        """
-        if not self.behind:
-            self.cache.length -= 1
-            self.behind.append(last)
-
-    def keep(self, nodes: Sequence[int], tokens: Sequence[int]) -> None:
-        """Moves what is held of the accepted path into the committed part; the rest has to be fed again."""
-        held = 0
-        while held < len(nodes) and self.slots[nodes[held]] is not None:
-            held += 1
-        self.cache.keep([slot for node in nodes[:held] if (slot := self.slots[node]) is not None])
-        self.behind.extend(tokens[held:])
-        self.slots = []
-
-    def fork(self, length: int) -> ModelState:
-        """A twin of the first `length` committed tokens."""
-        held = self.cache.length
-        return ModelState(self.cache.fork(min(length, held)), self.behind[: max(0, length - held)], [])
+_HEAD_ROWS = 64  # rows whose logits are held at once
 
 
 @dataclass(frozen=True, slots=True)
 class DraftRequest:
-    """One session's tree about to be grown. position: of the first token to draft. adjuster: as the target's sampler
-    will use it, so that what the request changes of the logits costs no acceptance."""
+    """One session's tree about to be grown: `state` is ready and something of it is waiting (see `ModelState.rewind`).
+
+    position: of the first token to draft. adjuster: as the target's sampler will use it, so that what the request
+    changes of the logits costs no acceptance.
+    """
 
     state: ModelState
     growth: Growth
@@ -74,21 +48,59 @@ class DraftRequest:
     position: int
     adjuster: Adjuster
 
+    def place(self, node: int) -> Place:
+        path = self.growth.path(node)
+        position = self.position + len(path)
+        return Place(self.sampling, self.noise, self.adjuster, position, path, self.growth.width)
+
+
+@dataclass(slots=True)
+class _Growing:
+    """A request, and what its nodes' children read: the output of each node that was fed, and of the last token."""
+
+    request: DraftRequest
+    outputs: dict[int, Rows] = field(default_factory=dict)
+
+    def span(self, nodes: Sequence[int]) -> Span:
+        """The tree down to `nodes`, which are fed now."""
+        tree = self.request.growth.fed_tree(nodes)
+        return Span(self.request.state.cache, (), tree, held=len(tree) - len(nodes))
+
+    def features(self, nodes: Sequence[int]) -> list[Rows]:
+        return [self.outputs[self.request.growth.parent(node)] for node in nodes]
+
 
 class DraftModel:
     """Grows the trees of several sessions in lockstep: a draft step is one pass over all of them that fit in one."""
 
-    def __init__(self, transformer: Transformer, head: Head, barred: NDArray[np.intp]) -> None:
-        """barred: ids that are never proposed, because they stand for no token of the draft or of the target."""
+    def __init__(
+        self, transformer: Transformer, head: Head, barred: NDArray[np.intp], features: Projection | None = None
+    ) -> None:
+        """barred: ids that are never proposed, because they stand for no token of the draft or of the target.
+        features: of a draft that reads them."""
         self.transformer = transformer
         self._head = head
-        self._barred = barred
+        self._features = features
+        self._proposer = Proposer(transformer.config.vocab_size, head.ids, barred)
         self._steps: list[int] = []
         self._kv_len: list[int] = []
         self._head_rows = 0
 
+    @property
+    def reads_features(self) -> bool:
+        return self._features is not None
+
+    @property
+    def hidden_size(self) -> int:
+        return self.transformer.config.hidden_size
+
+    def self_check(self) -> str:
+        """See `hetspec.model.self_check`."""
+        return self_check(self.transformer, self._features)
+
     def new_state(self) -> ModelState:
-        return ModelState(self.transformer.new_cache(), [], [])
+        cache = self.transformer.new_cache()
+        return FeatureState(cache, self.hidden_size) if self.reads_features else TokenState(cache)
 
     def grow(self, requests: Sequence[DraftRequest], should_stop: ShouldStop) -> None:
         """Fills the growths. Raises CacheFullError, PassStopped: the sessions are sound then."""
@@ -96,20 +108,7 @@ class DraftModel:
         widest = max(_LAST_STRETCH, *(request.growth.width for request in requests))
         at_once = self.transformer.max_rows // widest
         for i in range(0, len(requests), at_once):
-            self._grow_together(requests[i : i + at_once], should_stop)
-
-    def _grow_together(self, requests: Sequence[DraftRequest], should_stop: ShouldStop) -> None:
-        for request in requests:
-            self._catch_up(request.state, should_stop)
-        states = [request.state for request in requests]
-        counts = [len(state.behind) for state in states]
-        rows = self._pass([Span(state.cache, state.behind) for state in states], should_stop)
-        for state in states:
-            state.behind.clear()
-        for request, span_rows in zip(requests, _split(rows, counts), strict=True):
-            self._branch(request, [ROOT], span_rows[-1:])
-        while selected := [(p, nodes) for p in requests if (nodes := p.growth.select())]:
-            self._step(selected, should_stop)
+            self._grow_together([_Growing(request) for request in requests[i : i + at_once]], should_stop)
 
     def trace(self) -> WorkTrace:
         """Of the last `grow`."""
@@ -118,60 +117,67 @@ class DraftModel:
 
     def operators(self) -> list[OperatorTotal]:
         """Since its making."""
-        return self.transformer.clocks.totals() + self._head.clocks.totals()
+        parts = (self._features, self.transformer, self._head)
+        return [total for part in parts if part is not None for total in part.clocks.totals()]
 
     def close(self) -> None:
         self.transformer.close()
         self._head.close()
+        if self._features is not None:
+            self._features.close()
+
+    def _grow_together(self, growing: Sequence[_Growing], should_stop: ShouldStop) -> None:
+        for one in growing:
+            self._catch_up(one.request.state, should_stop)
+        rows = self._read([one.request.state for one in growing], should_stop)
+        self._branch([(one, [ROOT]) for one in growing], [each[-1:] for each in rows])
+        while selected := [(one, nodes) for one in growing if (nodes := one.request.growth.select())]:
+            features = [row for one, nodes in selected for row in one.features(nodes)]
+            rows = self._pass([one.span(nodes) for one, nodes in selected], features, should_stop)
+            for one, nodes in selected:
+                one.request.growth.feed(nodes)  # only now: a pass that fails leaves nothing in the KV
+            self._branch(selected, rows)
 
     def _catch_up(self, state: ModelState, should_stop: ShouldStop) -> None:
-        """Feeds all but the last stretch of what is committed, so that one pass has room for all sessions' rest."""
-        while len(state.behind) > _LAST_STRETCH:
-            chunk = state.behind[: min(self.transformer.max_rows, len(state.behind) - 1)]
-            self._pass([Span(state.cache, chunk)], should_stop)
-            del state.behind[: len(chunk)]
+        """Reads all but the last stretch of what is committed, so that one pass has room for all sessions' rest."""
+        while state.waiting > _LAST_STRETCH:
+            self._read([state], should_stop, min(self.transformer.max_rows, state.waiting - 1))
 
-    def _step(self, selected: Sequence[tuple[DraftRequest, list[int]]], should_stop: ShouldStop) -> None:
-        spans: list[Span] = []
-        for request, nodes in selected:
-            tree = request.growth.fed_tree(nodes)
-            spans.append(Span(request.state.cache, (), tree, held=len(tree) - len(nodes)))
-        rows = self._pass(spans, should_stop)
-        for (request, nodes), span_rows in zip(selected, _split(rows, [s.rows for s in spans]), strict=True):
-            request.growth.feed(nodes)  # only now: a pass that fails leaves nothing in the KV
-            self._branch(request, nodes, span_rows)
+    def _read(self, states: Sequence[ModelState], should_stop: ShouldStop, count: int = _LAST_STRETCH) -> list[Rows]:
+        """The outputs of the first `count` tokens that wait, of each."""
+        stretches = [state.next(count) for state in states]
+        spans = [Span(state.cache, stretch.tokens) for state, stretch in zip(states, stretches, strict=True)]
+        features = [row for stretch in stretches if stretch.features is not None for row in stretch.features]
+        rows = self._pass(spans, features, should_stop)
+        for state, stretch in zip(states, stretches, strict=True):
+            state.has_read(len(stretch.tokens))
+        return rows
 
-    def _branch(self, request: DraftRequest, nodes: Sequence[int], rows: Rows) -> None:
-        logits = self._head.logits(rows)
-        self._head_rows += len(rows)
-        logits[:, self._barred] = -np.inf
-        for node, row in zip(nodes, logits, strict=True):
-            path = request.growth.path(node)
-            request.growth.add(node, self._candidates(request, row, path), DRAFT_SOURCE_MODEL)
+    def _branch(self, fed: Sequence[tuple[_Growing, Sequence[int]]], rows: Sequence[Rows]) -> None:
+        """Proposes what follows the nodes just fed. rows: their outputs."""
+        branches = [(one, node) for one, nodes in fed for node in nodes]
+        outputs = np.concatenate(rows)
+        for (one, node), output in zip(branches, outputs, strict=True):
+            one.outputs[node] = output
+        for i in range(0, len(branches), _HEAD_ROWS):
+            some = branches[i : i + _HEAD_ROWS]
+            logits = self._head.logits(outputs[i : i + _HEAD_ROWS])
+            proposed = self._proposer.propose(logits, [one.request.place(node) for one, node in some])
+            for (one, node), candidates in zip(some, proposed, strict=True):
+                one.request.growth.add(node, candidates, DRAFT_SOURCE_MODEL)
+        self._head_rows += len(branches)
 
-    def _candidates(self, request: DraftRequest, logits: NDArray[np.float32], path: Sequence[int]) -> list[Candidate]:
-        """Best first; none where the request's grammar leaves none. With noise, a token's chance is its share of the
-        perturbed scores: the target draws with the same noise, and differs only as far as its log-probabilities do."""
-        position = request.position + len(path)
-        try:
-            request.adjuster.adjust(logits, path, position)
-        except DeadEnd:
-            return []
-        best = perturbed(logits, request.sampling, request.noise, position, max(request.growth.width, _COMPARED))
-        chances = best.probabilities
-        if request.sampling.temperature > 0:
-            chances = np.exp(best.scores - best.scores[0])
-            chances /= chances.sum()
-        pairs = zip(best.ids.tolist(), chances.tolist(), strict=True)
-        return [(token, max(chance, 1e-6)) for token, chance in pairs][: request.growth.width]
-
-    def _pass(self, spans: Sequence[Span], should_stop: ShouldStop) -> Rows:
+    def _pass(self, spans: Sequence[Span], features: Sequence[Rows], should_stop: ShouldStop) -> list[Rows]:
+        """The outputs of each span's rows. features: a row each, [hidden], where the model reads them."""
+        if self._features is not None:
+            mixed = _split(self._features.project(np.stack(features)), spans)
+            spans = [replace(span, added=rows) for span, rows in zip(spans, mixed, strict=True)]
         rows, table = self.transformer.run(spans, should_stop)
         self._steps.append(len(rows))
         self._kv_len.extend(table.kv_len)
-        return rows
+        return _split(rows, spans)
 
 
-def _split(rows: Rows, counts: Sequence[int]) -> list[Rows]:
-    ends = np.cumsum(counts)
-    return [rows[end - count : end] for end, count in zip(ends, counts, strict=True)]
+def _split(rows: Rows, spans: Sequence[Span]) -> list[Rows]:
+    ends = accumulate(span.rows for span in spans)
+    return [rows[end - span.rows : end] for end, span in zip(ends, spans, strict=True)]

@@ -7,6 +7,7 @@ highest gain are kept. A child's gain never exceeds its parent's, so what is kep
 
 from __future__ import annotations
 
+from bisect import insort
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -33,7 +34,8 @@ class Growth:
     def __init__(self, policy: DraftPolicy) -> None:
         self._policy = policy
         self._nodes: list[_Node] = []
-        self._children: dict[tuple[int, int], int] = {}
+        self._children: dict[tuple[int, int], int | None] = {}  # None: known, and of too small a gain to be a node
+        self._best: list[tuple[float, int]] = []  # (-gain, node), ascending: those that would be kept now
         self._fed: list[int] = []
         self._steps = 0
 
@@ -58,28 +60,34 @@ class Growth:
             return
         for token, probability in candidates:
             if (parent, token) not in self._children:
-                self._children[parent, token] = len(self._nodes)
-                self._nodes.append(_Node(token, parent, depth, probability, gain * probability, source))
+                known = None
+                if self._takes(gain * probability):
+                    known = self._keep(_Node(token, parent, depth, probability, gain * probability, source))
+                self._children[parent, token] = known
 
     def add_run(self, tokens: Sequence[int], confidence: float, source: int) -> None:
         """A path from the root, each token with the same confidence."""
         parent = ROOT
         for token in tokens[: self._policy.max_depth]:
             self.add(parent, [(token, confidence)], source)
-            parent = self._children[parent, token]
+            child = self._children[parent, token]
+            if child is None:
+                break
+            parent = child
 
     def select(self) -> list[int]:
         """Nodes to feed in the next draft step, parents already fed; none when the tree is grown."""
         if self._steps >= self._policy.max_depth - 1:
             return []
         self._steps += 1
-        worth = set(self._best())
-        open_nodes = [
-            i
-            for i, node in enumerate(self._nodes)
-            if i in worth and node.fed is None and node.depth < self._policy.max_depth and self._is_fed(node.parent)
-        ]
-        return sorted(sorted(open_nodes, key=lambda i: -self._nodes[i].gain)[: self._policy.width])
+        selected: list[int] = []
+        for gain, i in self._best:
+            if len(selected) == self._policy.width or not self._takes(-gain):
+                break
+            node = self._nodes[i]
+            if node.fed is None and node.depth < self._policy.max_depth and self._is_fed(node.parent):
+                selected.append(i)
+        return sorted(selected)
 
     def feed(self, nodes: Sequence[int]) -> None:
         """The model's KV holds them now, in this order."""
@@ -94,6 +102,9 @@ class Growth:
         nodes = [self._nodes[i] for i in order]
         return TokenTree(tuple(node.token for node in nodes), tuple(place[node.parent] for node in nodes))
 
+    def parent(self, node: int) -> int:
+        return self._nodes[node].parent
+
     def path(self, node: int) -> list[int]:
         """Tokens from the first level down to `node`; none for ROOT."""
         tokens: list[int] = []
@@ -104,16 +115,26 @@ class Growth:
 
     def draft(self) -> tuple[Draft, list[int | None]]:
         """The tree to verify, and the place of each of its nodes among the fed ones, if it has one."""
-        kept = sorted(self._best())
+        kept = sorted(i for _, i in self._best)
         place = {node: i for i, node in enumerate(kept)} | {ROOT: ROOT}
         nodes = [self._nodes[i] for i in kept]
         tree = TokenTree(tuple(node.token for node in nodes), tuple(place[node.parent] for node in nodes))
         probabilities = tuple(node.probability for node in nodes)
         return Draft(tree, probabilities, tuple(node.source for node in nodes)), [node.fed for node in nodes]
 
-    def _best(self) -> list[int]:
-        """The nodes of the highest gain; among equals the earlier, so that a parent comes before its child."""
-        return sorted(range(len(self._nodes)), key=lambda i: (-self._nodes[i].gain, i))[: self._policy.max_nodes]
+    def _keep(self, node: _Node) -> int:
+        """Among equals the earlier goes first, so that a parent comes before its child. One that falls behind the kept
+        ones, now or later, never comes back: gains do not change, and nodes are only added."""
+        self._nodes.append(node)
+        insort(self._best, (-node.gain, len(self._nodes) - 1))
+        del self._best[self._policy.max_nodes :]
+        return len(self._nodes) - 1
+
+    def _takes(self, gain: float) -> bool:
+        """Whether a node added now with that gain would be kept. If not, neither would its child."""
+        if len(self._best) == self._policy.max_nodes:
+            return gain > -self._best[-1][0]
+        return gain >= self._policy.min_gain
 
     def _is_fed(self, node: int) -> bool:
         return node == ROOT or self._nodes[node].fed is not None

@@ -119,7 +119,13 @@ class ModelConfig:
         for name in ("qkv_bias", "qk_norm", "tied_head", "reads_features"):
             if not isinstance(getattr(self, name), bool):
                 raise ValueError(f"{name} = {getattr(self, name)!r}, must be true or false")
+        self._check_head()
         self._check_scaling()
+
+    def _check_head(self) -> None:
+        size = self.head_vocab_size
+        if isinstance(size, bool) or not isinstance(size, int) or not 0 <= size <= self.vocab_size:
+            raise ValueError(f"head_vocab_size = {size!r}, must be in [0, vocab_size = {self.vocab_size}]")
 
     def _check_scaling(self) -> None:
         scaling = self.rope_scaling
@@ -139,6 +145,11 @@ class ModelConfig:
     @property
     def kv_size(self) -> int:
         return self.n_kv_heads * self.head_dim
+
+    @property
+    def head_rows(self) -> int:
+        """Logits that the head gives."""
+        return self.head_vocab_size or self.vocab_size
 
     def inv_freq(self) -> NDArray[np.float32]:
         """float32 [head_dim / 2]: radians a position, scaled; transformers' to a few units in the last place."""

@@ -289,13 +289,18 @@ def run_layers(plan: Any, table: Any, path: Any, pages: Any, layers: Any, clocks
         layer_pass(plan, table, path, pages, clocks, layer, layers[layer], thread, eps)
 
 
-@kernel(_plan, uintp, uintp, uintp, int64, op.table_type, int64)
-def run_head(plan: Any, norm_weight: int, w: int, scale: int, panels: int, clocks: Any, thread: int) -> None:
-    """Final norm and LM head of the plan's rows, into PROJECTED [rows, panels * 16]."""
+@kernel(_plan, uintp, uintp, uintp, int64, op.table_type, int64, int64)
+def run_projection(
+    plan: Any, norm_weight: int, w: int, scale: int, panels: int, clocks: Any, operator: int, thread: int
+) -> None:
+    """RMS norm and a linear layer of the plan's rows, into PROJECTED [rows, panels * 16].
+
+    operator: the norm's, for the clocks; the linear's is the next.
+    """
     eps = np.float32(lanes.get(plan[EPS]))
     op.start_clock(clocks, thread)
     for row in range(thread, plan[ROWS], plan[THREADS]):
         norm(plan, row, norm_weight, eps)
-    end_phase(plan, clocks, thread, op.FINAL_NORM)
+    end_phase(plan, clocks, thread, operator)
     linear(plan, w, scale, plan[NORMED], plan[HIDDEN], plan[HIDDEN], plan[PROJECTED], panels, plan[ROWS], thread)
-    end_phase(plan, clocks, thread, op.HEAD)
+    end_phase(plan, clocks, thread, operator + 1)

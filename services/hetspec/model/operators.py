@@ -21,11 +21,11 @@ from hetspec.telemetry.profile import OperatorTotal
 
 OPERATORS = (
     "attention norm", "qkv", "rope, kv write", "attention", "quantise", "o", "ffn norm", "gate, up", "activation",
-    "down", "residual", "final norm", "head", "wait",
+    "down", "residual", "final norm", "head", "feature norm", "feature mix", "wait",
 )  # fmt: skip
 (
     ATTENTION_NORM, QKV, ROPE, ATTENTION, QUANTISE, OUTPUT, FFN_NORM, GATE_UP, ACTIVATION,
-    DOWN, RESIDUAL, FINAL_NORM, HEAD, WAIT,
+    DOWN, RESIDUAL, FINAL_NORM, HEAD, FEATURE_NORM, FEATURE_MIX, WAIT,
 ) = range(len(OPERATORS))  # fmt: skip
 
 NS, CALLS, ROWS, _COLUMNS = range(4)
@@ -42,6 +42,8 @@ _FIELDS: Mapping[int, Sequence[str]] = {
     DOWN: ("down.w", "down.scale"),
     FINAL_NORM: ("final_norm",),
     HEAD: ("head.w", "head.scale"),
+    FEATURE_NORM: ("feature_norm",),
+    FEATURE_MIX: ("feature_mix.w", "feature_mix.scale"),
 }
 
 
@@ -65,14 +67,14 @@ def note(clocks: Any, thread: int, operator: int, rows: int) -> None:
 class OperatorClocks:
     """Of one kind of native call, from its making on. `table` is what it adds to; `totals` reads it.
 
-    group: "layers" or "head", the call's name in what it totals up.
+    group: "layers", "head" or "features", the call's name in what it totals up.
     """
 
     def __init__(self, layout: PackLayout, group: str) -> None:
         self.group = group
         self.table = np.zeros((len(OPERATORS) + 1, _COLUMNS), np.int64)
         self._config = layout.config
-        self._fields = {**layout.fields["layer"], **layout.fields["head"]}
+        self._fields = {name: field for fields in layout.fields.values() for name, field in fields.items()}
         self._attended = 0  # positions, over rows and layers
 
     def attended(self, positions: int, layers: int) -> None:

@@ -1,7 +1,8 @@
 """The pack: a checkpoint converted once into the units' own layout, so that a streamed layer needs no conversion.
 
-One file: a header of HEADER_BYTES (magic, version, length, JSON), then the segments "embed", "layers.0" ... "head",
-each at a multiple of 4096. Fields in a segment are 64-byte aligned; every layer has the same ones at the same offsets.
+One file: a header of HEADER_BYTES (magic, version, length, JSON), then the segments "embed", "features" (of a draft
+that reads features), "layers.0" ... "head", each at a multiple of 4096. Fields in a segment are 64-byte aligned; every
+layer has the same ones at the same offsets.
 
 A linear weight [N, K] lies in panels of 16 outputs, N padded with zeros to a multiple of 16.
 int8: groups of 32 inputs, K padded to Kp; "x.w" int8 [Np/16, Kp/2, 16, 2], then "x.scale" float32 [Np/16, Kp/32, 16],
@@ -25,7 +26,7 @@ from hetspec.model.config import ModelConfig
 from hetspec.model.cut import NEVER, Cut
 
 PRECISIONS = ("int8", "float32")
-LAYOUT_VERSION = 1
+LAYOUT_VERSION = 2
 MAGIC = b"HETSPACK"
 HEADER_BYTES = 65536
 PANEL = 16  # outputs a panel
@@ -64,7 +65,7 @@ def round_up(value: int, multiple: int) -> int:
 class PackLayout:
     """Where everything lies: a function of (config, precision) alone.
 
-    segments: by name. fields: by segment kind ("embed", "layer", "head"), then by name.
+    segments: by name. fields: by segment kind ("embed", "features", "layer", "head"), then by name.
     """
 
     config: ModelConfig
@@ -76,10 +77,11 @@ class PackLayout:
     def of(cls, config: ModelConfig, precision: str) -> PackLayout:
         if precision not in PRECISIONS:
             raise ValueError(f"precision {precision!r}, must be one of {', '.join(PRECISIONS)}")
-        kinds = {kind: _place(_members(kind, config, precision)) for kind in ("embed", "layer", "head")}
+        features = ("features",) if config.reads_features else ()
+        kinds = {kind: _place(_members(kind, config, precision)) for kind in ("embed", *features, "layer", "head")}
         segments: dict[str, Segment] = {}
         offset = HEADER_BYTES
-        for name in ("embed", *(f"layers.{i}" for i in range(config.n_layers)), "head"):
+        for name in ("embed", *features, *(f"layers.{i}" for i in range(config.n_layers)), "head"):
             size = max(f.offset + f.bytes for f in kinds[segment_kind(name)].values())
             segments[name] = Segment(offset, round_up(size, _SEGMENT_ALIGN))
             offset += segments[name].bytes
@@ -112,9 +114,14 @@ _Member = tuple[str, str, tuple[int, ...]]  # name, dtype, shape
 def _members(kind: str, c: ModelConfig, precision: str) -> Iterator[_Member]:
     if kind == "embed":
         yield "embed", "<f2" if precision == "int8" else "<f4", (c.vocab_size, c.hidden_size)
+    elif kind == "features":
+        yield "feature_norm", "<f4", (c.hidden_size,)
+        yield from _linear("feature_mix", c.hidden_size, c.hidden_size, precision)
     elif kind == "head":
         yield "final_norm", "<f4", (c.hidden_size,)
-        yield from _linear("head", c.vocab_size, c.hidden_size, precision)
+        yield from _linear("head", c.head_rows, c.hidden_size, precision)
+        if c.head_vocab_size:
+            yield "ids", "<u4", (c.head_vocab_size,)
     else:
         yield from _layer_members(c, precision)
 

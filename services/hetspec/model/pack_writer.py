@@ -86,6 +86,8 @@ def _fill(checkpoint: Checkpoint, layout: PackLayout, path: Path) -> None:
         views = layout.views(name, memory)
         if name == "embed":
             _fill_embed(checkpoint, views)
+        elif name == "features":
+            _fill_features(checkpoint, views)
         elif name == "head":
             _fill_head(checkpoint, views)
         else:
@@ -107,10 +109,17 @@ def _fill_embed(checkpoint: Checkpoint, views: Views) -> None:
         out[start:stop] = rows
 
 
+def _fill_features(checkpoint: Checkpoint, views: Views) -> None:
+    views["feature_norm"][:] = checkpoint.tensor("feature_norm")
+    _put_linear(views, "feature_mix", checkpoint.tensor("feature_mix"))
+
+
 def _fill_head(checkpoint: Checkpoint, views: Views) -> None:
     views["final_norm"][:] = checkpoint.tensor("final_norm")
-    for start, stop in _chunks(checkpoint.config.vocab_size):
+    for start, stop in _chunks(checkpoint.config.head_rows):
         _put_linear(views, "head", checkpoint.rows("head", start, stop), start)
+    if "ids" in views:
+        views["ids"][:] = checkpoint.head_ids()
 
 
 def _fill_layer(checkpoint: Checkpoint, layer: str, views: Views) -> None:

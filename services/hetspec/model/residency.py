@@ -92,6 +92,9 @@ class LayerWeights:
         """
         cut = Cut()
         self.pass_bytes_read = self.pass_reads = 0
+        if self.resident == self.count:
+            yield 0, self.count
+            return
         layers = iter(range(self.resident, self.count))
         reading: deque[tuple[int, Bytes, Future[None]]] = deque()
 

@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Sequence
 
 import numpy as np
 from numpy.typing import NDArray
 
 from hetspec.decoding.tree import TokenTree
 from hetspec.model import forward
+from hetspec.model.kv import KVCache
 from hetspec.model.lanes import LANES, QMAX
 from hetspec.model.pack import GROUP
+from hetspec.model.projection import Projection
 from hetspec.model.transformer import Rows, Span, Transformer
 
 _TOKENS = 40  # more than a KV page
+NO_TREE = TokenTree()
 _HEIGHTS = (1, 2, 3, 4, 5, 7, 8, 16)
 
 
@@ -21,16 +25,19 @@ class SelfCheckError(Exception):
     """The kernels do not keep what exactness rests on; one line."""
 
 
-def self_check(model: Transformer) -> str:
-    """The digest of probe outputs: equal where two units give equal bits. Raises SelfCheckError."""
+def self_check(model: Transformer, features: Projection | None = None) -> str:
+    """The digest of probe outputs: equal where two units give equal bits. Raises SelfCheckError.
+
+    features: of a draft that reads features.
+    """
     check_integer_sums()
-    ids = probe_ids(model.config.vocab_size, min(_TOKENS, model.max_context - 8, model.max_rows - 8))
-    whole = _prefill(model, ids, len(ids))
+    probe = _Probe(model, features)
+    whole = probe.prefill(len(probe.ids))
     if not np.isfinite(whole).all():
         raise SelfCheckError("self-check: hidden rows of probe tokens are not finite")
     for chunk in (1, 2, 3, 7):
-        _expect(whole, _prefill(model, ids, chunk), f"prefilled {chunk} at a time")
-    _check_tree(model, ids, whole)
+        _expect(whole, probe.prefill(chunk), f"prefilled {chunk} at a time")
+    _check_tree(probe, whole)
     digest = hashlib.sha256(whole.tobytes())
     digest.update(model.plan.cos.tobytes())
     digest.update(model.plan.sin.tobytes())
@@ -64,27 +71,45 @@ def _int8_panel(weights: NDArray[np.int8], rows: NDArray[np.int16]) -> NDArray[n
     return out
 
 
-def _prefill(model: Transformer, ids: list[int], chunk: int) -> Rows:
-    cache = model.new_cache()
-    rows = [model.run([Span(cache, ids[i : i + chunk])])[0] for i in range(0, len(ids), chunk)]
-    cache.release()
-    return np.concatenate(rows)
+class _Probe:
+    """Tokens and, for a draft that reads features, a feature of each."""
+
+    def __init__(self, model: Transformer, features: Projection | None) -> None:
+        self.model = model
+        self.ids = probe_ids(model.config.vocab_size, min(_TOKENS, model.max_context - 8, model.max_rows - 8))
+        self._features = features
+        angles = np.arange(len(self.ids) * model.config.hidden_size, dtype=np.int64) * 40503 % 1021
+        self._rows = (angles - 510).reshape(len(self.ids), -1).astype(np.float32) / np.float32(64)
+
+    def span(self, cache: KVCache, places: Sequence[int], below: Sequence[int] = (), tree: TokenTree = NO_TREE) -> Span:
+        """These of the tokens, and a tree below them whose nodes have the features of the tokens `below`."""
+        added = None if self._features is None else self._features.project(self._rows[[*places, *below]])
+        return Span(cache, [self.ids[place] for place in places], tree, added=added)
+
+    def prefill(self, chunk: int) -> Rows:
+        cache = self.model.new_cache()
+        places = range(len(self.ids))
+        rows = [self.model.run([self.span(cache, places[i : i + chunk])])[0] for i in places[::chunk]]
+        cache.release()
+        return np.concatenate(rows)
 
 
-def _check_tree(model: Transformer, ids: list[int], whole: Rows) -> None:
+def _check_tree(probe: _Probe, whole: Rows) -> None:
     """The last tokens again, as a path of a tree among siblings and a stranger's rows; then moved and built upon."""
+    model, ids, places = probe.model, probe.ids, range(len(probe.ids))
     split = len(ids) - 5
     cache, stranger = model.new_cache(), model.new_cache()
-    model.run([Span(cache, ids[: split - 1])])
-    a, b, c, d, e = ids[split:]
+    model.run([probe.span(cache, places[: split - 1])])
+    a, b, c = ids[split : split + 3]
     other = min({0, 1, 2} - {a, b})
     tree = TokenTree((other, a, other, b, b, c), (-1, -1, 0, 0, 1, 4))
-    rows, _ = model.run([Span(stranger, ids[:3]), Span(cache, [ids[split - 1]], tree)])
+    below = [split, split, split + 1, split + 1, split + 1, split + 2]
+    rows, _ = model.run([probe.span(stranger, places[:3]), probe.span(cache, [split - 1], below, tree)])
     path = [1, 4, 5]
     _expect(whole[split - 1 : split + 3], rows[3:][[0, *(1 + node for node in path)]], "in a tree")
     first_slot = cache.length
     cache.keep([first_slot + node for node in path])
-    rows, _ = model.run([Span(cache, [d, e])])
+    rows, _ = model.run([probe.span(cache, places[split + 3 :])])
     _expect(whole[split + 3 :], rows, "after a tree was compacted")
     cache.release()
     stranger.release()

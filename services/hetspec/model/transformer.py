@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
-from hetspec.decoding.tree import ROOT, TokenTree
+from hetspec.decoding.tree import TokenTree
 from hetspec.model import forward
 from hetspec.model.kv import KVCache, PagePool
 from hetspec.model.operators import OperatorClocks
@@ -20,6 +20,9 @@ from hetspec.model.team import Team
 
 Rows = NDArray[np.float32]  # [rows, hidden]
 
+Look = Callable[[Rows], None]
+"""Is shown a pass's rows as they are after some layers; the array is the pass's own, and good until it goes on."""
+
 ROWS_BETWEEN_STOPS = 256  # layers * rows between two looks at `should_stop`: some tens of milliseconds
 
 
@@ -28,13 +31,14 @@ class Span:
     """One session's part of a pass: tokens to commit, then a tree below the last of them.
 
     held: which nodes of the tree already have their rows in the cache, in the slots they would get; those are not
-    computed again.
+    computed again. added: float32 [rows, hidden], what the layers are given besides each row's embedding.
     """
 
     cache: KVCache
     append: Sequence[int]
     tree: TokenTree = TokenTree()
     held: int = 0
+    added: Rows | None = None
 
     @property
     def rows(self) -> int:
@@ -56,10 +60,8 @@ class RowTable:
             start = span.cache.length
             prefix = start + len(span.append)
             rows.extend((position, position, position + 1, 0, 0, first_page) for position in range(start, prefix))
-            paths: list[list[int]] = []  # of each node: the slots from the first level down to its own
-            for node, parent in enumerate(span.tree.parents):
-                paths.append([*(paths[parent] if parent != ROOT else ()), prefix + node])
-            for node, slots in enumerate(paths[span.held :], start=span.held):
+            for node in range(span.held, len(span.tree)):
+                slots = [prefix + above for above in span.tree.path(node)]
                 position = prefix + len(slots) - 1
                 rows.append((position, prefix + node, prefix, len(path), len(slots), first_page))
                 path.extend(slots)
@@ -98,25 +100,39 @@ class Transformer:
     def new_cache(self) -> KVCache:
         return KVCache(self.pool)
 
-    def run(self, spans: Sequence[Span], should_stop: Callable[[], bool] | None = None) -> tuple[Rows, RowTable]:
+    def run(
+        self,
+        spans: Sequence[Span],
+        should_stop: Callable[[], bool] | None = None,
+        looks: Mapping[int, Look] | None = None,
+    ) -> tuple[Rows, RowTable]:
         """Hidden rows before the final norm, [rows, hidden], span after span; appended tokens are committed then.
 
+        looks: by the number of layers, from 1 to n_layers, after which to look.
         Raises CacheFullError, PassStopped (the caches' committed parts are as before), ValueError for a token that the
         vocabulary lacks or more than `max_rows` rows or `max_context` positions.
         """
-        self._check(spans)
+        self._check(spans, looks or {})
         for span in spans:
             span.cache.reserve(span.cache.length + len(span.append) + len(span.tree))
         table = RowTable(spans)
         rows = len(table.tokens)
-        self.plan.x[:rows] = self._embed[table.tokens]
+        self._embed_rows(spans, table)
         self.plan.start(rows)
-        self._run_layers(table, should_stop)
+        self._run_layers(table, should_stop, looks or {})
         for span in spans:
             span.cache.length += len(span.append)
         return self.plan.x[:rows].copy(), table
 
-    def _run_layers(self, table: RowTable, should_stop: Callable[[], bool] | None) -> None:
+    def _embed_rows(self, spans: Sequence[Span], table: RowTable) -> None:
+        self.plan.x[: len(table.tokens)] = self._embed[table.tokens]
+        first = 0
+        for span in spans:
+            if span.added is not None:
+                self.plan.x[first : first + span.rows] += span.added
+            first += span.rows
+
+    def _run_layers(self, table: RowTable, should_stop: Callable[[], bool] | None, looks: Mapping[int, Look]) -> None:
         entries, addresses, native = self.plan.entries, self.weights.addresses, forward.run_layers
         step = max(1, ROWS_BETWEEN_STOPS // len(table.rows))
         attended = sum(table.kv_len)
@@ -126,21 +142,29 @@ class Transformer:
 
         with closing(self.weights.stretches(should_stop)) as stretches:
             for first, last in stretches:
-                for layer in range(first, last, step):
+                for layer, end in _calls(first, last, step, looks):
                     if should_stop is not None and should_stop():
                         raise PassStopped(layer)
-                    entries[forward.FIRST], entries[forward.LAST] = layer, min(layer + step, last)
+                    entries[forward.FIRST], entries[forward.LAST] = layer, end
                     self.team.run(native_layers)
-                    self.clocks.attended(attended, int(entries[forward.LAST]) - layer)
+                    self.clocks.attended(attended, end - layer)
+                    if end in looks:
+                        looks[end](self.plan.x[: len(table.rows)])
 
-    def _check(self, spans: Sequence[Span]) -> None:
+    def _check(self, spans: Sequence[Span], looks: Mapping[int, Look]) -> None:
         rows = sum(span.rows for span in spans)
         if not 1 <= rows <= self.max_rows:
             raise ValueError(f"rows = {rows}, must be in [1, {self.max_rows}]")
+        for layer in looks:
+            if not 1 <= layer <= self.config.n_layers:
+                raise ValueError(f"looks: layer = {layer}, must be in [1, {self.config.n_layers}]")
         for span in spans:
             end = span.cache.length + len(span.append) + max(span.tree.depths(), default=0)
             if end > self.max_context:
                 raise ValueError(f"context of {end} tokens, must be at most {self.max_context}")
+            shape = (span.rows, self.config.hidden_size)
+            if span.added is not None and span.added.shape != shape:
+                raise ValueError(f"added: shape {span.added.shape}, must be {shape}")
             for token in (*span.append, *span.tree.tokens):
                 if not 0 <= token < self.config.vocab_size:
                     raise ValueError(f"token = {token}, must be in [0, {self.config.vocab_size})")
@@ -148,3 +172,11 @@ class Transformer:
     def close(self) -> None:
         self.team.close()
         self.weights.close()
+
+
+def _calls(first: int, last: int, step: int, looks: Mapping[int, Look]) -> Iterator[tuple[int, int]]:
+    """Layers [first, last) in native calls of at most `step` layers, one of which ends where there is a look."""
+    while first < last:
+        end = min([first + step, last, *(layer for layer in looks if layer > first)])
+        yield first, end
+        first = end

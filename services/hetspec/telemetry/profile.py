@@ -39,7 +39,7 @@ class OperatorTotal:
     weights once a call; for attention, keys and values once a row.
     """
 
-    group: str  # "layers", "head"
+    group: str  # "layers", "head", "features"
     name: str
     ns: int
     calls: int

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -11,7 +13,8 @@ TOP = 16  # best tokens of a row that are kept
 
 
 class Choices:
-    """tokens: int64 [rows]. top_ids: int32 [rows, TOP], best first. top_logprobs: float16 [rows, TOP], at temperature 1."""
+    """tokens: int64 [rows]. top_ids: int32 [rows, TOP], best first. top_logprobs: float16 [rows, TOP], without
+    temperature."""
 
     def __init__(self, logits: NDArray[np.float32], temperatures: NDArray[np.float64], uniform: NDArray[np.float64]):
         """temperatures: 0 chooses the best token. uniform: in [0, 1), one a row, decides the others.
@@ -34,7 +37,7 @@ class Choices:
 
 
 @part
-def _best(logits, ids, values):  # type: ignore[no-untyped-def]
+def _best(logits: Any, ids: Any, values: Any) -> None:
     """The TOP largest of each row, largest first; of equals the lower id first."""
     count = ids.shape[1]
     for row in range(logits.shape[0]):
@@ -54,7 +57,7 @@ def _best(logits, ids, values):  # type: ignore[no-untyped-def]
 
 
 @part
-def _draw(weights, uniform):  # type: ignore[no-untyped-def]
+def _draw(weights: Any, uniform: Any) -> Any:
     """The token at which the running sum of weights passes its share `uniform` of the whole."""
     tokens = np.empty(weights.shape[0], np.int64)
     for row in range(weights.shape[0]):

@@ -5,37 +5,37 @@ One pass advances every conversation by a token, so a token costs a fraction of 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import islice
 
 import numpy as np
 from numpy.typing import NDArray
 
 from hetspec.model.head import Head
 from hetspec.model.kv import KVCache
-from hetspec.model.residency import WeightReader
 from hetspec.model.transformer import Span, Transformer
-from hetspec.text.tokenizer import TextModel
 from hetspec.training.choosing import TOP, Choices
-from hetspec.training.prompts import openings
-from hetspec.training.talk import Frame, Talk
+from hetspec.training.talk import Talk
+from hetspec.training.target import Target
 
-MAX_TOKENS = 640  # of a conversation
+MAX_TOKENS = 640  # of a conversation that is learned from
 _STRETCH = 16  # given tokens of a conversation that go into a pass
-_TEMPERATURES = (0.0, 0.0, 0.0, 0.5, 0.8, 1.0)  # of answers, equally often
+_PAGE_SLACK = 64
 
 
 @dataclass(frozen=True, slots=True)
 class Said:
     """A conversation with what the target thought of it.
 
-    tokens: uint32 [n]. origins: uint8 [n] (talk.GIVEN, ...). hidden: float16 [n, hidden_size], before the final norm.
-    top_ids, top_logprobs: of the token that follows row i, [n, TOP]; logprob -inf where nothing was drawn there.
+    tokens: uint32 [n]. origins: uint8 [n] (talk.GIVEN, ...). hidden: float32 [n, hidden_size], before the final norm;
+    float16 where it was kept on disk. top_ids, top_logprobs: of the token that follows row i, [n, TOP]; logprob -inf
+    where the target was not asked.
     """
 
     tokens: NDArray[np.uint32]
     origins: NDArray[np.uint8]
-    hidden: NDArray[np.float16]
+    hidden: NDArray[np.floating]
     top_ids: NDArray[np.int32]
     top_logprobs: NDArray[np.float16]
     temperature: float
@@ -47,10 +47,11 @@ class Said:
 class _Speaking:
     """A conversation and the rows it has come to."""
 
-    def __init__(self, talk: Talk, cache: KVCache) -> None:
+    def __init__(self, place: int, talk: Talk, cache: KVCache) -> None:
+        self.place = place
         self.talk = talk
         self.cache = cache
-        self.hidden: list[NDArray[np.float16]] = []
+        self.hidden: list[NDArray[np.float32]] = []
         self.tops: list[tuple[int, NDArray[np.int32], NDArray[np.float16]]] = []  # row, ids, logprobs
 
     def said(self) -> Said:
@@ -65,68 +66,77 @@ class _Speaking:
 
 
 class Generator:
-    """at_once: conversations side by side. The same seed gives the same conversations, in the same order."""
+    """at_once: conversations side by side. What one comes to does not depend on the others."""
 
-    def __init__(self, reader: WeightReader, text: TextModel, *, threads: int, seed: int, at_once: int = 48) -> None:
-        self._text = text
-        self._frame = Frame.of(text)
+    def __init__(self, target: Target, *, threads: int = 1, at_once: int = 48, max_tokens: int = MAX_TOKENS) -> None:
+        config = target.checkpoint.config
+        self.max_tokens = min(max_tokens, config.max_context)
         self._at_once = at_once
-        self._openings = openings(seed)
-        self._rng = np.random.default_rng([seed, 1])
-        context = min(MAX_TOKENS, reader.layout.config.max_context)
         self._model = Transformer(
-            reader, threads=threads, max_rows=at_once * _STRETCH, max_context=context,
-            kv_capacity_tokens=(at_once + 1) * (MAX_TOKENS + 64),
+            target.pack, threads=threads, max_rows=at_once * _STRETCH, max_context=self.max_tokens,
+            kv_capacity_tokens=at_once * (self.max_tokens + _PAGE_SLACK),
         )  # fmt: skip
-        self._head = Head(reader, threads=threads)
-        self._missing = text.vocabulary.missing(reader.layout.config.vocab_size)
+        self._head = Head(target.pack, threads=threads)
+        self._missing = target.text.vocabulary.missing(config.vocab_size)
 
-    def conversations(self) -> Iterator[Said]:
-        """Endless, in order of their ends."""
-        speaking = [self._begin() for _ in range(self._at_once)]
-        while True:
-            self._advance(speaking)
-            for place, one in enumerate(speaking):
-                if one.talk.done or one.cache.length + len(one.talk.pending) >= self._model.max_context:
-                    yield one.said()
-                    one.cache.release()
-                    speaking[place] = self._begin()
+    def hear(self, talks: Iterable[Talk], on_rows: Callable[[int], None] = lambda rows: None) -> list[Said]:
+        """In the order of `talks`, none of which may begin with more than max_tokens. on_rows: told of every pass."""
+        ended = sorted(self._hear(talks, on_rows), key=lambda one: one.place)
+        return [one.said() for one in ended]
 
     def close(self) -> None:
         self._model.close()
         self._head.close()
 
-    def _begin(self) -> _Speaking:
-        opening = next(self._openings)
-        talk = Talk(
-            self._frame,
-            opening,
-            tuple(self._text.encode(opening.then)) if opening.then else (),
-            temperature=_TEMPERATURES[int(self._rng.integers(len(_TEMPERATURES)))],
-            answer_tokens=int(self._rng.integers(96, 193)),
-            end_ids=frozenset(self._text.spec.end_ids),
-        )
-        talk.give([*self._frame.head, *(self._text.encode(opening.text) if opening.text else ())])
-        talk.is_answering = not self._frame.tail
-        return _Speaking(talk, self._model.new_cache())
+    def _hear(self, talks: Iterable[Talk], on_rows: Callable[[int], None]) -> Iterator[_Speaking]:
+        """In order of their ends."""
+        waiting = (_Speaking(place, talk, self._model.new_cache()) for place, talk in enumerate(talks))
+        speaking = list(islice(waiting, self._at_once))
+        while speaking:
+            on_rows(self._advance(speaking))
+            for one in [one for one in speaking if self._has_ended(one)]:
+                one.cache.release()
+                speaking.remove(one)
+                speaking += islice(waiting, 1)
+                yield one
 
-    def _advance(self, speaking: Sequence[_Speaking]) -> None:
+    def _has_ended(self, one: _Speaking) -> bool:
+        talk = one.talk
+        is_full = one.cache.length + len(talk.pending) >= self.max_tokens and not talk.is_read
+        return talk.done or is_full or (talk.is_read and not talk.pending)
+
+    def _advance(self, speaking: Sequence[_Speaking]) -> int:
         """Feeds what waits, a stretch of each conversation; of those that have heard it all, draws the next token."""
         fed = [one.talk.pending[:_STRETCH] for one in speaking]
         rows, _ = self._model.run([Span(one.cache, tokens) for one, tokens in zip(speaking, fed, strict=True)])
         ends = np.cumsum([len(tokens) for tokens in fed])
-        for one, tokens, end in zip(speaking, fed, ends, strict=True):
-            one.hidden.append(rows[end - len(tokens) : end].astype(np.float16))
+        asking: list[_Speaking] = []
+        for one, tokens, end in zip(speaking, fed, ends.tolist(), strict=True):
+            own = rows[end - len(tokens) : end]
+            one.hidden.append(own)
             del one.talk.pending[: len(tokens)]
-        drawing = [place for place, one in enumerate(speaking) if not one.talk.pending]
-        if drawing:
-            self._draw([speaking[place] for place in drawing], rows[ends[drawing] - 1])
+            if one.talk.is_read:
+                self._read(one, own)
+            elif not one.talk.pending:
+                asking.append(one)
+        if asking:
+            self._draw(asking)
+        return len(rows)
 
-    def _draw(self, speaking: Sequence[_Speaking], rows: NDArray[np.float32]) -> None:
-        logits = self._head.logits(rows)
-        logits[:, self._missing] = -np.inf
+    def _draw(self, speaking: Sequence[_Speaking]) -> None:
         temperatures = np.array([one.talk.draw_temperature for one in speaking])
-        choices = Choices(logits, temperatures, self._rng.random(len(speaking)))
+        uniform = np.array([one.talk.rng.random() for one in speaking])
+        choices = Choices(self._logits(np.stack([one.hidden[-1][-1] for one in speaking])), temperatures, uniform)
         for place, one in enumerate(speaking):
             one.tops.append((one.cache.length - 1, choices.top_ids[place], choices.top_logprobs[place]))
             one.talk.draw(int(choices.tokens[place]))
+
+    def _read(self, one: _Speaking, rows: NDArray[np.float32]) -> None:
+        choices = Choices(self._logits(rows), np.zeros(len(rows)), np.zeros(len(rows)))
+        first = one.cache.length - len(rows)
+        one.tops += zip(range(first, one.cache.length), choices.top_ids, choices.top_logprobs, strict=True)
+
+    def _logits(self, rows: NDArray[np.float32]) -> NDArray[np.float32]:
+        logits = self._head.logits(rows)
+        logits[:, self._missing] = -np.inf
+        return logits

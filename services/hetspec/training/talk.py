@@ -1,17 +1,21 @@
-"""One conversation of a target with itself: what it is given, what it draws, and where it ends."""
+"""One conversation with a target: what it is given, what it draws, and where it ends."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+import numpy as np
+
+from hetspec.text.chat_template import ChatTemplate
 from hetspec.text.tokenizer import TextModel
-from hetspec.training.prompts import Opening
+from hetspec.training.errors import TrainingError
+from hetspec.training.openings import Opening
 
-GIVEN, ASKED, ANSWERED = 0, 1, 2
-"""How a token came about: given, drawn as part of the user's turn, drawn as part of the answer."""
+GIVEN, ASKED, ANSWERED, READ = range(4)
+"""How a token came about: given, drawn as part of the user's turn, drawn as part of the answer, read as plain text."""
 
-_MARK = "\N{INFORMATION SEPARATOR ONE}"
+_MARK = "\N{OBJECT REPLACEMENT CHARACTER}"  # no template trims it
 _ASKED_TOKENS = 64  # of a question
 _ASKING_TEMPERATURE = 0.8
 
@@ -25,33 +29,47 @@ class Frame:
 
     @classmethod
     def of(cls, text: TextModel) -> Frame:
+        """Raises TrainingError where the template does not show a user's turn as it is."""
         if not text.spec.chat_template:
             return cls(tuple(text.encode_prompt("")), ())
-        around = text.render_chat([{"role": "user", "content": _MARK}]).partition(_MARK)
-        return cls(tuple(text.encode_prompt(around[0])), tuple(text.encode(around[2])))
+        template = ChatTemplate(text.spec.chat_template, text.spec.special_tokens)
+        head, mark, tail = template.render([{"role": "user", "content": _MARK}]).partition(_MARK)
+        if not mark or _MARK in tail:
+            raise TrainingError("the chat template does not show a user's message once, as it is")
+        return cls(tuple(text.encode_prompt(head)), tuple(text.encode(tail)))
 
 
 @dataclass(slots=True)
 class Talk:
-    """A conversation in progress. `pending` tokens are to be fed before the next one is drawn."""
+    """A conversation in progress. `pending` tokens are to be fed before the next one is drawn.
 
-    frame: Frame
-    opening: Opening
-    then: tuple[int, ...]  # ids of `opening.then`
-    temperature: float  # of the answer
+    rng: of this conversation alone, so that it goes the same way whatever else is going on. temperature: of the answer.
+    answer_tokens: at most so many. opening, then (its ids), tail: of a user's turn that the target writes itself.
+    """
+
+    rng: np.random.Generator
+    temperature: float
     answer_tokens: int
     end_ids: frozenset[int]
+    opening: Opening = Opening()
+    then: tuple[int, ...] = ()
+    tail: tuple[int, ...] = ()
     tokens: list[int] = field(default_factory=list)
     origins: list[int] = field(default_factory=list)
     pending: list[int] = field(default_factory=list)
     is_answering: bool = False
-    drawn: int = 0  # in this part of the turn
     done: bool = False
+    drawn: int = 0  # in this part of the turn
 
-    def give(self, ids: Sequence[int]) -> None:
+    def give(self, ids: Sequence[int], origin: int = GIVEN) -> None:
         self.tokens += ids
-        self.origins += [GIVEN] * len(ids)
+        self.origins += [origin] * len(ids)
         self.pending += ids
+
+    @property
+    def is_read(self) -> bool:
+        """Plain text: nothing is drawn, and what the target thinks of every position is kept."""
+        return self.origins[0] == READ
 
     @property
     def draw_temperature(self) -> float:
@@ -61,19 +79,14 @@ class Talk:
         """The token that follows all that was fed."""
         self.drawn += 1
         if self.is_answering:
-            self._take(token, ANSWERED)
+            self.give([token], ANSWERED)
             self.done = token in self.end_ids or self.drawn >= self.answer_tokens
             return
         ended = token in self.end_ids
         if not ended:
-            self._take(token, ASKED)
+            self.give([token], ASKED)
         if ended or self.drawn >= (self.opening.passage_tokens or _ASKED_TOKENS):
             self._end_part()
-
-    def _take(self, token: int, origin: int) -> None:
-        self.tokens.append(token)
-        self.origins.append(origin)
-        self.pending.append(token)
 
     def _end_part(self) -> None:
         """The passage is written: ask about it. The question is asked: answer it."""
@@ -84,5 +97,5 @@ class Talk:
             self.opening = Opening()
             if not complete:
                 return
-        self.give(self.frame.tail)
+        self.give(self.tail)
         self.is_answering = True

@@ -40,7 +40,7 @@ def create_app(
 ) -> ASGIApp:
     """`engine` is started with the application and closed with it. registry: takes the metrics of the requests."""
     metrics = Metrics(registry or new_registry(), running=lambda: admission.running, queued=lambda: admission.queued)
-    defaults = Defaults(Mode(settings.mode), settings.request_timeout_s)
+    defaults = Defaults(Mode(settings.mode), settings.min_gain, settings.request_timeout_s)
     context = Context(engine, admission, metrics, defaults, started=int(time.time()))
 
     def refused(error: ApiError) -> None:

@@ -52,6 +52,8 @@ class Metrics:
         )
         self.drafted_nodes = counter("hetspec_drafted_nodes", "Nodes drafted, by depth; 1 is the first.", "depth")
         self.accepted_nodes = counter("hetspec_accepted_nodes", "Nodes accepted, by depth.", "depth")
+        self.drafted_by_source = counter("hetspec_drafted_by_source", "Nodes drafted, by what proposed them.", "source")
+        self.accepted_by_source = counter("hetspec_accepted_by_source", "Nodes accepted, by that.", "source")
         self.rebuilds = counter("hetspec_rebuilds", "Sessions told to another verifier from their tokens.")
         self.host_seconds = counter("hetspec_host_seconds", "Host time by part.", "part")
         Gauge(
@@ -127,6 +129,8 @@ class ChoiceObservation:
         self._growths["rebuilds"] = _Growth(metrics.rebuilds)
         self._drafted = _Growths(lambda depth: metrics.drafted_nodes.labels(str(depth)))
         self._accepted = _Growths(lambda depth: metrics.accepted_nodes.labels(str(depth)))
+        self._drafted_by_source = _Growths(metrics.drafted_by_source.labels)
+        self._accepted_by_source = _Growths(metrics.accepted_by_source.labels)
         self._host = _Growths(lambda part: metrics.host_seconds.labels(part), scale=1e-9)
 
     def emission(self, emission: Emission, round_s: float) -> None:
@@ -151,6 +155,8 @@ class ChoiceObservation:
             growth.to(getattr(self._statistics, name))
         self._drafted.to(enumerate(self._statistics.drafted_by_depth, 1))
         self._accepted.to(enumerate(self._statistics.accepted_by_depth, 1))
+        self._drafted_by_source.to(self._statistics.drafted_by_source.items())
+        self._accepted_by_source.to(self._statistics.accepted_by_source.items())
         self._host.to(self._statistics.host_ns.items())
 
 

@@ -26,7 +26,10 @@ SEED_BITS = 53  # of a seed that is drawn: every JSON reader gives it back whole
 
 @dataclass(frozen=True, slots=True)
 class Defaults:
+    """Of requests that do not say it. timeout_s: no request may say more."""
+
     mode: Mode
+    min_gain: float
     timeout_s: float
 
 
@@ -119,6 +122,7 @@ async def _prepared(
             grammar=named.grammar if named else None,
             top_logprobs=logprobs.top,
             scores_prompt=logprobs.of_prompt and logprobs.top is not None,
+            min_gain=defaults.min_gain if options.min_gain is None else options.min_gain,
             reuse_prefix=options.prefix_cache is not False,
             deadline=deadline,
         )

@@ -114,6 +114,7 @@ class HetspecOptions(Strict):
     mode: Literal["plain", "chain", "tree"] | None = None
     max_nodes: Annotated[int, Field(ge=1, le=MAX_NODES)] | None = None
     max_depth: Annotated[int, Field(ge=1, le=MAX_DEPTH)] | None = None
+    min_gain: Annotated[float, Field(ge=0, le=1)] | None = None
     prefix_cache: bool | None = None
     regex: GrammarSource | None = None
     grammar: GrammarSource | None = None  # Lark, as llguidance has it

@@ -5,17 +5,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from hetspec.decoding.tree import TokenTree
-from hetspec.rpc.messages import Draft, DraftPolicy, HiddenStates, Walk, WalkItem
+from hetspec.rpc.messages import Draft, DraftPolicy, HiddenRows, HiddenStates, VerifyItem, Walk, WalkItem
 from orchestrator.units.errors import Nonsense
 
-_FLOAT32_BYTES = 4
 
-
-def check_hidden(hidden: HiddenStates, rows: int, hidden_size: int) -> None:
+def check_hidden(hidden: HiddenStates, item: VerifyItem, row_bytes: int) -> None:
+    rows = _rows_of(item)
     if hidden.rows != rows:
         raise Nonsense(f"verifier: rows = {hidden.rows}, asked for {rows}")
-    if len(hidden.data) != rows * hidden_size * _FLOAT32_BYTES:
-        raise Nonsense(f"verifier: hidden holds {len(hidden.data)} bytes, not {rows} rows of {hidden_size} float32")
+    if len(hidden.data) != rows * row_bytes:
+        raise Nonsense(f"verifier: hidden holds {len(hidden.data)} bytes, not {rows} rows of {row_bytes}")
 
 
 def check_draft(draft: Draft, policy: DraftPolicy, vocab_size: int) -> None:
@@ -42,6 +41,16 @@ def check_walk(walk: Walk, item: WalkItem, vocab_size: int) -> None:
 def check_scored(walk: Walk, item: WalkItem) -> None:
     if len(walk.logprobs) != len(item.scored) or walk.tokens or walk.accepted:
         raise Nonsense(f"sampler: {len(walk.logprobs)} logprobs for {len(item.scored)} scored tokens")
+
+
+def _rows_of(item: VerifyItem) -> int:
+    match item.hidden:
+        case HiddenRows.NONE:
+            return 0
+        case HiddenRows.LAST:
+            return 1 + len(item.tree)
+        case HiddenRows.ALL:
+            return len(item.update.append) + len(item.tree)
 
 
 def _check_length(walk: Walk, item: WalkItem) -> None:

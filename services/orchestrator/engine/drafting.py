@@ -8,6 +8,7 @@ from hetspec.telemetry.tracing import span
 from hetspec.v1 import drafter_pb2
 from orchestrator.engine import conditions
 from orchestrator.engine.checks import check_draft
+from orchestrator.engine.features import Features
 from orchestrator.engine.model import ModelBounds
 from orchestrator.engine.session import Session
 from orchestrator.policies.drafting import DraftRoom, draft_policy
@@ -30,13 +31,20 @@ class Drafting:
         self._drafters = drafters
         self._bounds = bounds
 
+    def prepare(self, session: Session) -> None:
+        """Has the session keep the target's rows from now on, where a drafter reads them."""
+        if session.features is not None or session.request.mode is Mode.PLAIN:
+            return
+        if any(replica.description.reads_features for replica in self._drafters.replicas):
+            session.features = Features(self._bounds.row_bytes)
+
     async def draft(self, session: Session) -> TokenTree:
         """A tree below the session's last token; an empty one where there is nothing sensible to be had."""
         session.draft_sources = ()
         if session.request.mode is Mode.PLAIN or (replica := self._find(session)) is None:
             return NO_DRAFT
         policy = self._policy(session, replica)
-        if policy is None or not session.drafting.may_draft():
+        if policy is None or self._is_too_early(session, replica) or not session.drafting.may_draft():
             return NO_DRAFT
         try:
             with span("draft", max_nodes=policy.max_nodes):
@@ -45,7 +53,7 @@ class Drafting:
             if not session.drafter.gives_up_shared(fault):
                 replica.blame(fault)
                 session.drafting.failed()
-            session.drafter.leave()
+            session.leave_drafter()
             return NO_DRAFT
         session.drafting.succeeded()
         session.draft_sources = source_names(draft)
@@ -55,14 +63,22 @@ class Drafting:
     def _find(self, session: Session) -> Replica[DraftItem, Draft] | None:
         seat = session.drafter
         if seat.replica is not None and not seat.replica.alive:
-            seat.leave()
+            session.leave_drafter()
         return seat.replica or self._drafters.try_pick(avoid=seat.last, ids=session.shared_ids)
+
+    def _is_too_early(self, session: Session, replica: Replica[DraftItem, Draft]) -> bool:
+        """In the first round, where the row before the prompt's last token is not there yet: lookup finds next to
+        nothing behind the opening of an answer, and the first token would wait for it."""
+        if session.features is None or not replica.description.reads_features or session.request.grammar is not None:
+            return False
+        return session.statistics.rounds == 0 and not session.features.reach(session.mark.length)
 
     def _policy(self, session: Session, replica: Replica[DraftItem, Draft]) -> DraftPolicy | None:
         length = session.mark.length
         room = DraftRoom(
             max_nodes=session.request.max_nodes,
             max_depth=session.request.max_depth,
+            min_gain=session.request.min_gain,
             left=session.left,
             context=self._bounds.max_context - length,
             rows=self._bounds.max_rows - self._bounds.prompt_chunk_tokens,
@@ -76,18 +92,27 @@ class Drafting:
         if seat.replica is None:
             seat.take(replica)
             await session.begin(seat)
-        append = session.history[seat.known.length :]
+        append, hidden = session.history[seat.known.length :], self._hidden(session, replica)
         item = DraftItem(
             seat.update(append, policy.max_nodes),
             policy,
             request.sampling,
             request.noise,
+            hidden,
             constraint=conditions.constraint(request, self._bounds),
             past=conditions.past(session),
         )
-        is_prompt = len(append) > self._bounds.prompt_chunk_tokens
-        served = await replica.submit(item, len(append) + policy.max_nodes, is_prompt)
+        read = max(len(append), len(hidden) // self._bounds.row_bytes)
+        is_prompt = read > self._bounds.prompt_chunk_tokens
+        served = await replica.submit(item, read + policy.max_nodes, is_prompt)
         session.account("drafter", served)
         check_draft(served.value, policy, self._bounds.vocab_size)
         seat.advance(session.mark)
+        if session.features is not None and hidden:
+            session.features.gave(session.mark.length)
         return served.value
+
+    def _hidden(self, session: Session, replica: Replica[DraftItem, Draft]) -> bytes:
+        if session.features is None or not replica.description.reads_features:
+            return b""
+        return session.features.before(session.mark.length)

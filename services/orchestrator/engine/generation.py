@@ -78,6 +78,7 @@ class Generation:
 
     async def _advance(self) -> Emission:
         request = self._session.request
+        self._steps.drafting.prepare(self._session)
         if not self._begun:
             self._begun = True
             if request.scores_prompt or request.max_tokens == 0:

@@ -16,6 +16,11 @@ class ModelBounds:
     end_ids: tuple[int, ...]
     prompt_chunk_tokens: int
 
+    @property
+    def row_bytes(self) -> int:
+        """Of a hidden row, float32."""
+        return 4 * self.hidden_size
+
 
 @dataclass(frozen=True, slots=True)
 class EngineDescription:

@@ -17,7 +17,7 @@ FinishReason = Literal["stop", "length"]
 
 @dataclass(frozen=True, slots=True)
 class GenerationRequest:
-    """One choice. max_nodes and max_depth bound one draft; deadline: in the event loop's time.
+    """One choice. max_nodes, max_depth and min_gain bound one draft; deadline: in the event loop's time.
 
     max_tokens 0: nothing is generated. min_tokens: so many come before an end token may, and before a stop string ends
     the text. ignore_eos: end tokens are tokens like any other. grammar: of the output. top_logprobs None: no logprobs.
@@ -41,6 +41,7 @@ class GenerationRequest:
     grammar: Grammar | None = None
     scores_prompt: bool = False
     reuse_prefix: bool = True
+    min_gain: float = 0.0
 
     def __post_init__(self) -> None:
         if not self.prompt_ids:
@@ -48,6 +49,8 @@ class GenerationRequest:
         for name, least in (("max_tokens", 0), ("max_nodes", 1), ("max_depth", 1)):
             if getattr(self, name) < least:
                 raise ValueError(f"{name} = {getattr(self, name)}, must be >= {least}")
+        if not 0 <= self.min_gain <= 1:
+            raise ValueError(f"min_gain = {self.min_gain}, must be in [0, 1]")
         if not 0 <= self.min_tokens <= self.max_tokens:
             raise ValueError(f"min_tokens = {self.min_tokens}, must be in [0, {self.max_tokens}]")
         if self.scores_prompt and self.top_logprobs is None:

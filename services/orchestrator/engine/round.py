@@ -27,7 +27,7 @@ async def run_round(session: Session, steps: Steps) -> Walk:
     tree = await _draft_while_prefilling(session, steps)
     hidden = await steps.verifying.verify(session, tree)
     walk = await steps.choosing.choose(session, tree, hidden)
-    session.commit(walk)
+    session.commit(walk, hidden)
     return walk
 
 

@@ -8,14 +8,12 @@ from orchestrator.engine.session import Session
 from orchestrator.engine.verifying import Verifying
 from orchestrator.units.fleet import SCORED_ROWS
 
-_FLOAT32_BYTES = 4
-
 
 class Scoring:
     def __init__(self, verifying: Verifying, choosing: Choosing, bounds: ModelBounds) -> None:
         self._verifying = verifying
         self._choosing = choosing
-        self._row_bytes = bounds.hidden_size * _FLOAT32_BYTES
+        self._row_bytes = bounds.row_bytes
 
     async def score_prompt(self, session: Session) -> None:
         """Fills `session.prompt_logprobs`. The prompt's last token is left for the first round."""

@@ -5,125 +5,18 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Generic, NamedTuple, TypeVar
+from typing import Any
 
 import numpy as np
 
 from hetspec.decoding.history import History
-from hetspec.rpc.messages import (
-    Draft,
-    DraftItem,
-    ErrorCode,
-    HiddenStates,
-    SessionUpdate,
-    TokenLogprobs,
-    UnitError,
-    VerifyItem,
-    Walk,
-)
+from hetspec.rpc.messages import Draft, DraftItem, HiddenStates, TokenLogprobs, VerifyItem, Walk
+from orchestrator.engine.draft_backoff import DraftBackoff
+from orchestrator.engine.features import Features
 from orchestrator.engine.request import GenerationRequest, Statistics
+from orchestrator.engine.seat import Mark, Seat, mark_at
 from orchestrator.units.batcher import Served
-from orchestrator.units.prefix_source import Fork, Ids
-from orchestrator.units.replica import Replica
-
-Item = TypeVar("Item")
-Result = TypeVar("Result")
-
-
-class Mark(NamedTuple):
-    """A place in the history: how many tokens lie before it, and their hash."""
-
-    length: int
-    hash: int
-
-
-EMPTY = Mark(0, History().hash)
-
-
-def mark_at(history: History, length: int) -> Mark:
-    return Mark(length, History(history[:length]).hash)
-
-
-class Seat(Generic[Item, Result]):
-    """A session's place in a unit that holds state for it.
-
-    `known` is what the unit has committed once it applies `commit`, the nodes accepted of the tree it saw last. With a
-    `fork`, the unit is still to be told to begin from it.
-    """
-
-    __slots__ = ("commit", "epoch", "fork", "known", "last", "replica", "session")
-
-    def __init__(self, session: str) -> None:
-        self.session = session
-        self.replica: Replica[Item, Result] | None = None
-        self.last: Replica[Item, Result] | None = None  # where the session was lost
-        self.epoch = 1
-        self.known = EMPTY
-        self.commit: tuple[int, ...] = ()
-        self.fork: Fork | None = None
-
-    def take(self, replica: Replica[Item, Result]) -> None:
-        replica.pin(self.session)
-        self.replica = replica
-
-    async def begin_from_others(self, history: History, ids: Ids | None) -> None:
-        """Takes over the longest beginning that a session of this replica has, or is just reading. ids: the history's,
-        where it may be shared."""
-        assert self.replica is not None
-        self.fork = None if ids is None else await self.replica.prefixes.begin(self.session, ids)
-        if self.fork is not None:
-            self.known = mark_at(history, self.fork.length)
-
-    def leave(self) -> None:
-        """Frees what the unit holds; the next update opens the session anew, wherever that is."""
-        if self.replica is not None:
-            if self.fork is not None:
-                self.replica.prefixes.dropped(self.fork)
-            self.replica.release(self.session)
-        self.fork = None
-        self.last, self.replica = self.replica, None
-        self.epoch += 1
-        self.known = EMPTY
-        self.commit = ()
-
-    def keep(self, ids: Ids) -> None:
-        """Leaves what the unit has committed of a complete history for others to begin from."""
-        if self.replica is not None:
-            self.replica.keep(self.session, ids[: self._committed])
-            self.replica = None
-
-    def update(self, append: Sequence[int], nodes: int = 0) -> SessionUpdate:
-        """Of the item that comes next; room is made for it and its tree."""
-        assert self.replica is not None
-        known, source = self.known, self.fork.source.session if self.fork else ""
-        self.replica.prefixes.reserve(self.session, known.length + len(append) + nodes)
-        return SessionUpdate(
-            self.session, self.epoch, known.length, known.hash, self.commit, tuple(append), fork_of=source
-        )
-
-    def advance(self, mark: Mark, commit: tuple[int, ...] = ()) -> None:
-        """The unit has served an update up to `mark`, or will have once it applies `commit`."""
-        assert self.replica is not None
-        self.known = mark
-        self.commit = commit
-        if self.fork is not None:
-            self.replica.prefixes.served(self.fork)
-            self.fork = None
-        self.replica.prefixes.advance(self.session, self._committed)
-
-    def gives_up_shared(self, fault: Exception) -> bool:
-        """Whether the fault is due to what is shared here and nobody is to blame: the session begins again without."""
-        if self.replica is None or not isinstance(fault, UnitError):
-            return False
-        if fault.code is ErrorCode.SESSION_LOST and self.fork is not None:
-            self.replica.prefixes.lost(self.fork)
-            self.fork = None
-            return True
-        return fault.code is ErrorCode.EXHAUSTED and self.replica.prefixes.evict_all("exhausted")
-
-    @property
-    def _committed(self) -> int:
-        return self.known.length - len(self.commit)
+from orchestrator.units.prefix_source import Ids
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,27 +25,6 @@ class Digests:
 
     verifier: str
     sampler: str
-
-
-class DraftBackoff:
-    """After a fault of the drafter, rounds go without it: 1, 2, 4, ... up to 32 of them while faults go on."""
-
-    __slots__ = ("_pause", "_resting")
-
-    def __init__(self) -> None:
-        self._pause = 1
-        self._resting = 0
-
-    def may_draft(self) -> bool:
-        self._resting -= 1
-        return self._resting < 0
-
-    def failed(self) -> None:
-        self._resting = self._pause
-        self._pause = min(2 * self._pause, 32)
-
-    def succeeded(self) -> None:
-        self._pause = 1
 
 
 class Session:
@@ -167,6 +39,7 @@ class Session:
         self.verifier: Seat[VerifyItem, HiddenStates] = Seat(session_id)
         self.drafter: Seat[DraftItem, Draft] = Seat(session_id)
         self.drafting = DraftBackoff()
+        self.features: Features | None = None  # where the drafter reads them
         self.draft_sources: tuple[str, ...] = ()  # of each node of this round's draft
         repeats = request.sampling.repetition_penalty != 1
         self.distinct_prompt = tuple(sorted(set(request.prompt_ids))) if repeats else ()
@@ -183,10 +56,11 @@ class Session:
         shares = self.request.reuse_prefix and not self.request.scores_prompt
         return np.array(self.history[:], np.uint32) if shares else None
 
-    async def begin(self, seat: Seat[Any, Any]) -> None:
-        """At a seat just taken, from what its replica has of the history. Waiting for it to be read counts as queue."""
+    async def begin(self, seat: Seat[Any, Any], read_again: int = 0) -> None:
+        """At a seat just taken, from what its replica has of the history (`Seat.begin_from_others`). Waiting for it to
+        be read counts as queue."""
         start_ns = time.perf_counter_ns()
-        await seat.begin_from_others(self.history, self.shared_ids)
+        await seat.begin_from_others(self.history, self.shared_ids, read_again)
         waited_ns = time.perf_counter_ns() - start_ns
         self.statistics.add_host_ns("queue", waited_ns)
         self.in_units_ns += waited_ns
@@ -209,10 +83,15 @@ class Session:
         self.faults = self.waits = 0
         self.lost_units.clear()
 
-    def commit(self, walk: Walk) -> None:
-        """Takes the walk's tokens into the history. A unit that saw this round's tree keeps its accepted nodes."""
+    def commit(self, walk: Walk, hidden: bytes) -> None:
+        """Takes the walk's tokens into the history. A unit that saw this round's tree keeps its accepted nodes.
+
+        hidden: what the walk was chosen by.
+        """
         seats = [seat for seat in (self.verifier, self.drafter) if seat.known == self.mark]
         accepted = len(walk.accepted)
+        if self.features is not None:
+            self.features.add_accepted(self.mark.length, hidden, walk.accepted)
         self._extend(walk.tokens[:accepted])
         for seat in seats:
             seat.advance(self.mark, walk.accepted)
@@ -226,6 +105,12 @@ class Session:
         self.statistics.add_host_ns(unit, served.compute_ns)
         self.statistics.add_host_ns("queue", others_ns)
         self.in_units_ns += served.compute_ns + others_ns
+
+    def leave_drafter(self) -> None:
+        """What it has been given goes with it."""
+        self.drafter.leave()
+        if self.features is not None:
+            self.features.begin_again()
 
     def release(self) -> None:
         """Frees what every unit holds."""

@@ -36,7 +36,7 @@ class Verifying:
                 await self._seat(session)
                 if self.needs_prefill(session):  # less is left where others have read the same before
                     with span("prefill"):
-                        await self._pass_chunk(session, session.mark.length, HiddenRows.NONE)
+                        await self._pass_chunk(session, session.mark.length, _rows_of(session, HiddenRows.NONE))
             except FAULTS as fault:
                 await self._rebuild(session, fault)
 
@@ -70,8 +70,10 @@ class Verifying:
         item = VerifyItem(seat.update(session.history[start:stop]), _NO_TREE, hidden)
         served = await replica.submit(item, stop - start, is_prompt=True, alone=session.is_suspect)
         session.account("verifier", served)
-        check_hidden(served.value, stop - start if hidden is HiddenRows.ALL else 0, self._bounds.hidden_size)
+        check_hidden(served.value, item, self._bounds.row_bytes)
         seat.advance(session.mark_at(stop))
+        if session.features is not None:
+            session.features.add(start, served.value.data)
         return start, served.value.data
 
     def _chunk_tokens(self, session: Session) -> int:
@@ -81,22 +83,27 @@ class Verifying:
     async def _pass_tree(self, session: Session, tree: TokenTree) -> bytes:
         seat = session.verifier
         replica = await self._seat(session)
-        append = session.history[seat.known.length :]
-        item = VerifyItem(seat.update(append, len(tree)), tree, HiddenRows.LAST)
+        start = seat.known.length
+        append = session.history[start:]
+        item = VerifyItem(seat.update(append, len(tree)), tree, _rows_of(session, HiddenRows.LAST))
         rows = len(append) + len(tree)
         served = await replica.submit(item, rows, is_prompt=len(append) > 1, alone=session.is_suspect)
         session.account("verifier", served)
-        check_hidden(served.value, 1 + len(tree), self._bounds.hidden_size)
+        check_hidden(served.value, item, self._bounds.row_bytes)
         seat.advance(session.mark)
         session.statistics.verified += len(tree)
-        return served.value.data
+        hidden, row_bytes = served.value.data, self._bounds.row_bytes
+        if session.features is not None:
+            session.features.add(start, hidden[: len(append) * row_bytes])
+        return hidden[-(1 + len(tree)) * row_bytes :]
 
     async def _seat(self, session: Session) -> Replica[VerifyItem, HiddenStates]:
         """The session's verifier; another one, which knows no more of it than its prefix cache, where there is none."""
         seat = session.verifier
         if seat.replica is None:
             seat.take(await self._verifiers.pick(session.digests.verifier, avoid=seat.last, ids=session.shared_ids))
-            await session.begin(seat)
+            # The row of the last shared token joins those that come to those that the drafter may share.
+            await session.begin(seat, read_again=0 if session.features is None else 1)
             if session.statistics.rounds == 0:
                 session.statistics.cached_tokens = seat.known.length
         assert seat.replica is not None
@@ -112,3 +119,7 @@ class Verifying:
         if replica is not None:
             replica.blame(fault)
         await self._recovery.after(session, fault)
+
+
+def _rows_of(session: Session, enough: HiddenRows) -> HiddenRows:
+    return enough if session.features is None else HiddenRows.ALL

@@ -15,13 +15,14 @@ MAX_WIDTH = 8
 class DraftRoom:
     """What bounds a draft.
 
-    max_nodes, max_depth: what the request wants.
+    max_nodes, max_depth, min_gain: what the request wants.
 
     left: tokens that may still be emitted. The round's last one is the bonus: nodes deeper than left - 1 are useless.
     """
 
     max_nodes: int
     max_depth: int
+    min_gain: float
     left: int
     context: int  # positions free behind the session's tokens
     rows: int  # of a target pass, for nodes
@@ -41,5 +42,6 @@ def draft_policy(mode: Mode, room: DraftRoom) -> DraftPolicy | None:
     sources = tuple(int(source) for source in drafter.sources)
     if mode is Mode.CHAIN:
         length = min(depth, nodes)
-        return DraftPolicy(max_nodes=length, max_depth=length, width=1, sources=sources)
-    return DraftPolicy(max_nodes=nodes, max_depth=depth, width=max(1, min(MAX_WIDTH, nodes // 4)), sources=sources)
+        return DraftPolicy(length, length, width=1, sources=sources, min_gain=room.min_gain)
+    width = max(1, min(MAX_WIDTH, nodes // 4))
+    return DraftPolicy(nodes, depth, width, sources, room.min_gain)

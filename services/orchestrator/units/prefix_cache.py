@@ -68,9 +68,10 @@ class PrefixCache:
         found = self._find(ids)
         return found.fork.length if found else 0
 
-    async def begin(self, session: str, ids: Ids) -> Fork | None:
+    async def begin(self, session: str, ids: Ids, read_again: int = 0) -> Fork | None:
         """What the session is to begin from, if anything: its next item asks it of the unit. Then it is shared itself.
 
+        read_again: tokens at the end of the shared ones that the session wants to read itself.
         A beginning that another session is just reading is waited for. The fork must be told how it ended: `served`,
         `lost` or `dropped`.
         """
@@ -83,11 +84,12 @@ class PrefixCache:
         if found is None:
             self._metrics.miss()
             return None
-        source = found.fork.source
+        source, length = found.fork
+        fork = Fork(source, max(1, length - read_again))
         source.forks += 1
         self._touch(source)
-        self._ledger.fork(session, source.session, found.fork.length)
-        return found.fork
+        self._ledger.fork(session, source.session, fork.length)
+        return fork
 
     def served(self, fork: Fork) -> None:
         self._metrics.hit(fork.length)

@@ -60,6 +60,7 @@ class Request:
     mode: Annotated[str | None, _computing("plain, chain or tree.")] = None
     max_nodes: Annotated[int | None, _computing("Of one draft.")] = None
     max_depth: Annotated[int | None, _computing("Of one draft.")] = None
+    min_gain: Annotated[float | None, _computing("Of drafts: the least chance of a node to be accepted.")] = None
     prefix_cache: Annotated[bool | None, _computing("Use what is kept of earlier prompts that began so.")] = None
 
     def options(self) -> Json:

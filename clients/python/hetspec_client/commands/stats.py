@@ -24,8 +24,17 @@ class ModeStatistics:
 
 
 @dataclass(frozen=True, slots=True)
+class DraftedNodes:
+    drafted: int
+    accepted: int
+
+
+@dataclass(frozen=True, slots=True)
 class ServerStatistics:
-    """Since the server was started. ended: requests by how. refused: by HTTP status. host_s: by part."""
+    """Since the server was started. ended: requests by how. refused: by HTTP status. host_s: by part.
+
+    by_depth: below the last token, from 1 on. by_source: lookup, model, grammar.
+    """
 
     status: str
     missing: list[str]
@@ -36,6 +45,8 @@ class ServerStatistics:
     refused: dict[str, int]
     prompt_tokens: int
     modes: dict[str, ModeStatistics]
+    by_depth: dict[str, DraftedNodes]
+    by_source: dict[str, DraftedNodes]
     host_s: dict[str, float]
 
 
@@ -60,6 +71,8 @@ def collect(readiness: Readiness, metrics: Metrics) -> ServerStatistics:
         refused=_whole(metrics.by("hetspec_refusals_total", "status")),
         prompt_tokens=int(metrics.total("hetspec_prompt_tokens_total")),
         modes={mode: _mode(metrics, mode) for mode in sorted(metrics.by("hetspec_rounds_total", "mode"))},
+        by_depth=_drafted(metrics, "{}_nodes", "depth"),
+        by_source=_drafted(metrics, "{}_by_source", "source"),
         host_s=metrics.by("hetspec_host_seconds_total", "part"),
     )
 
@@ -77,6 +90,13 @@ def _mode(metrics: Metrics, mode: str) -> ModeStatistics:
         emitted=emitted,
         accept_length=emitted / rounds if rounds else 0.0,
     )
+
+
+def _drafted(metrics: Metrics, name: str, label: str) -> dict[str, DraftedNodes]:
+    """name: with a place for "drafted" and "accepted"."""
+    drafted, accepted = (metrics.by(f"hetspec_{name.format(what)}_total", label) for what in ("drafted", "accepted"))
+    values = sorted(drafted, key=lambda value: (len(value), value))  # depth 10 comes after 9
+    return {value: DraftedNodes(int(drafted[value]), int(accepted.get(value, 0))) for value in values}
 
 
 def _whole(counts: dict[str, float]) -> dict[str, int]:
@@ -100,6 +120,16 @@ def _show(told: ServerStatistics) -> None:
         write_line()
         heads = ("mode", "rounds", "drafted", "verified", "accepted", "emitted", "tokens a round")
         write_table([heads, *(_row(mode, counted) for mode, counted in told.modes.items())])
+
+    for name, counts in (("depth", told.by_depth), ("source", told.by_source)):
+        if counts:
+            write_line()
+            rows = [(value, str(n.drafted), str(n.accepted), _share(n)) for value, n in counts.items()]
+            write_table([(name, "drafted", "accepted", "share"), *rows])
+
+
+def _share(nodes: DraftedNodes) -> str:
+    return f"{nodes.accepted / nodes.drafted:.1%}" if nodes.drafted else ""
 
 
 def _row(mode: str, told: ModeStatistics) -> tuple[str, ...]:

@@ -1,7 +1,7 @@
-"""Checkpoints as they come: GGUF files and Hugging Face directories, behind one face."""
+"""Checkpoints as they come: GGUF files, Hugging Face directories and draft folders, behind one face."""
 
 from hetspec.model.checkpoint.base import Checkpoint
 from hetspec.model.checkpoint.errors import CheckpointError
-from hetspec.model.checkpoint.formats import open_checkpoint
+from hetspec.model.checkpoint.formats import open_checkpoint, open_draft
 
-__all__ = ["Checkpoint", "CheckpointError", "open_checkpoint"]
+__all__ = ["Checkpoint", "CheckpointError", "open_checkpoint", "open_draft"]

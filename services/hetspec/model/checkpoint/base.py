@@ -19,7 +19,8 @@ class Checkpoint(ABC):
     """An open checkpoint, checked: every tensor that its config needs is there, whole and of the right shape.
 
     Names: embed, layers.{i}.{attn_norm, q, k, v, o, q_bias, k_bias, v_bias, q_norm, k_norm, ffn_norm, gate, up, down},
-    final_norm, head. Linear weights are [outputs, inputs]; q and k are in rotate-half order.
+    final_norm, head; of a draft that reads features also feature_norm, feature_mix. Linear weights are
+    [outputs, inputs]; q and k are in rotate-half order.
     """
 
     path: Path
@@ -41,6 +42,10 @@ class Checkpoint(ABC):
         except OSError as error:
             raise CheckpointError(f"{self.path}: cannot be read: {error}") from error
 
+    def head_ids(self) -> NDArray[np.uint32]:
+        """The id that each of the head's rows stands for, ascending."""
+        return np.arange(self.config.head_rows, dtype=np.uint32)
+
     def tensor(self, name: str) -> NDArray[np.float32]:
         """Raises KeyError for a name that the config does not have, CheckpointError for values that are not finite."""
         return self.rows(name, 0, expected_shape(self.config, name)[0])
@@ -59,6 +64,9 @@ def expected_shapes(config: ModelConfig) -> Iterator[tuple[str, tuple[int, ...]]
     for layer in range(config.n_layers):
         for name, shape in _layer_shapes(config).items():
             yield f"layers.{layer}.{name}", shape
+    if config.reads_features:
+        yield "feature_norm", expected_shape(config, "feature_norm")
+        yield "feature_mix", expected_shape(config, "feature_mix")
     yield "final_norm", expected_shape(config, "final_norm")
     if not config.tied_head:
         yield "head", expected_shape(config, "head")
@@ -66,14 +74,24 @@ def expected_shapes(config: ModelConfig) -> Iterator[tuple[str, tuple[int, ...]]
 
 def expected_shape(config: ModelConfig, name: str) -> tuple[int, ...]:
     """Raises KeyError for a name that the config does not have."""
-    if name in ("embed", "head"):
-        return (config.vocab_size, config.hidden_size)
-    if name == "final_norm":
-        return (config.hidden_size,)
+    top = _top_shapes(config)
+    if name in top:
+        return top[name]
     prefix, layer, member = name.split(".") if name.count(".") == 2 else ("", "", "")
     if prefix != "layers" or not layer.isdecimal() or int(layer) >= config.n_layers:
         raise KeyError(name)
     return _layer_shapes(config)[member]
+
+
+def _top_shapes(c: ModelConfig) -> dict[str, tuple[int, ...]]:
+    shapes: dict[str, tuple[int, ...]] = {
+        "embed": (c.vocab_size, c.hidden_size),
+        "final_norm": (c.hidden_size,),
+        "head": (c.head_rows, c.hidden_size),
+    }
+    if c.reads_features:
+        shapes |= {"feature_norm": (c.hidden_size,), "feature_mix": (c.hidden_size, c.hidden_size)}
+    return shapes
 
 
 def _layer_shapes(c: ModelConfig) -> dict[str, tuple[int, ...]]:

@@ -58,12 +58,7 @@ class HfCheckpoint(Checkpoint):
             stored = _stored_name(name)
             if stored not in self._where:
                 raise CheckpointError(f"{self.path}: tensor {stored} is missing")
-            shard = self._where[stored]
-            found = shard.tensors[stored].shape
-            if found != shape:
-                raise CheckpointError(
-                    f"{shard.path}: tensor {stored} has shape {list(found)}, the config says {list(shape)}"
-                )
+            self._where[stored].check_shape(stored, shape, "the config")
             left.discard(stored)
         if self.config.tied_head and _TOP["head"] in left:
             self._check_tied()

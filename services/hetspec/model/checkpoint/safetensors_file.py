@@ -17,7 +17,8 @@ from numpy.typing import NDArray
 from hetspec.model.checkpoint.errors import CheckpointError
 
 _MAX_HEADER_BYTES = 100_000_000  # the format's own limit
-_ITEM_BYTES = {"F32": 4, "F16": 2, "BF16": 2}
+_ITEM_BYTES = {"F32": 4, "F16": 2, "BF16": 2, "U32": 4}
+IDS = "U32"  # of token ids; the others are weights
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,8 +93,22 @@ class SafetensorsFile:
         tensor = self.tensors[name]
         return self._data[tensor.start : tensor.stop]
 
+    def check_shape(self, name: str, shape: tuple[int, ...], source: str, *, ids: bool = False) -> None:
+        """Of a tensor that is there. source: who says so. ids: it holds token ids, not weights."""
+        tensor = self.tensors[name]
+        if tensor.shape != shape:
+            raise CheckpointError(
+                f"{self.path}: tensor {name} has shape {list(tensor.shape)}, {source} says {list(shape)}"
+            )
+        if (tensor.dtype == IDS) != ids:
+            kinds = IDS if ids else ", ".join(kind for kind in _ITEM_BYTES if kind != IDS)
+            raise CheckpointError(f"{self.path}: tensor {name} is {tensor.dtype}, must be {kinds}")
+
+    def ids(self, name: str) -> NDArray[np.uint32]:
+        return np.frombuffer(self.raw(name).tobytes(), "<u4")
+
     def rows(self, name: str, start: int, stop: int) -> NDArray[np.float32]:
-        """Rows [start, stop) along the first dimension, as float32."""
+        """Rows [start, stop) of weights along the first dimension, as float32."""
         tensor = self.tensors[name]
         row_bytes = (tensor.stop - tensor.start) // tensor.shape[0]
         raw = self._data[tensor.start + start * row_bytes : tensor.start + stop * row_bytes]

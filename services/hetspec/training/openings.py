@@ -7,13 +7,13 @@ about then.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
-FREE_SHARE = 0.3
-"""Of user turns without an opening."""
+_SHARES = (0.3, 0.36, 0.1, 0.12, 0.12)  # of free turns, questions, translations, summaries, questions about a passage
+_PASSAGE_TOKENS = (40, 220)
 
 _QUESTIONS = (
     *("Who ", "Who was ", "What is ", "What are ", "What does ", "When did ", "When was ", "Where is ", "Why do "),
@@ -55,23 +55,18 @@ class Opening:
     then: str = ""
 
 
-def openings(seed: int, passage_tokens: int = 220) -> Iterator[Opening]:
-    """Endless, the same for the same seed."""
-    rng = np.random.default_rng(seed)
-
+def draw_opening(rng: np.random.Generator) -> Opening:
     def one_of(texts: Sequence[str]) -> str:
         return texts[int(rng.integers(len(texts)))]
 
-    while True:
-        match rng.choice(5, p=[FREE_SHARE, 0.36, 0.1, 0.12, 0.12]):
-            case 0:
-                yield Opening()
-            case 1:
-                yield Opening(one_of(_QUESTIONS))
-            case 2:
-                yield Opening(one_of(_TRANSLATIONS))
-            case 3:
-                yield Opening(f"Summarize: {one_of(_ARTICLES)}", int(rng.integers(40, passage_tokens)), "")
-            case _:
-                then = one_of(_ABOUT_PASSAGE)
-                yield Opening(one_of(_ARTICLES), int(rng.integers(40, passage_tokens)), then)
+    match rng.choice(len(_SHARES), p=_SHARES):
+        case 0:
+            return Opening()
+        case 1:
+            return Opening(one_of(_QUESTIONS))
+        case 2:
+            return Opening(one_of(_TRANSLATIONS))
+        case 3:
+            return Opening(f"Summarize: {one_of(_ARTICLES)}", int(rng.integers(*_PASSAGE_TOKENS)))
+        case _:
+            return Opening(one_of(_ARTICLES), int(rng.integers(*_PASSAGE_TOKENS)), one_of(_ABOUT_PASSAGE))

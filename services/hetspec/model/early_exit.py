@@ -1,0 +1,156 @@
+"""Early exit of drafted nodes (Lever, arXiv 2605.16786): which of a tree are not worth the target's later layers.
+
+A node is accepted where its parent is and its token is what the target chooses behind the parent. So the question goes
+to the parent's hidden row after some of the layers: is this token likely next? Siblings compete with each other and
+with "none of them", helped by what the draft thought of them and by the node's own row. A node's chance is the product
+down its path, the draft's gain reckoned anew with what the target knows by then. It never exceeds the parent's, so what
+is kept is a tree. A node dropped by mistake costs acceptance; it never changes a token.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hetspec.decoding.tree import TokenTree
+from hetspec.v1.drafter_pb2 import DRAFT_SOURCE_LOOKUP
+
+Rows = NDArray[np.float32]  # [rows, hidden]
+Weights = Mapping[str, NDArray[np.float32]]
+
+DRAFT_FEATURES = 5  # see `draft_features`
+MATCHES = 2  # see `Predictor.features`
+_LEAST_LOG = -14.0  # of a draft's probability
+
+
+@dataclass(frozen=True, slots=True)
+class DraftedRows:
+    """Trees as rows, tree after tree, a root before its nodes and parents before their children; each [rows].
+
+    parents: int64, the row of a node's parent, -1 for a root. tokens: int64. log_probabilities: float32, the draft's of
+    a node given its parent. sources: int64, drafter_pb2.DraftSource. Both are 0 for a root.
+    """
+
+    parents: NDArray[np.int64]
+    tokens: NDArray[np.int64]
+    log_probabilities: NDArray[np.float32]
+    sources: NDArray[np.int64]
+
+    @classmethod
+    def of(cls, last: int, tree: TokenTree, probabilities: Sequence[float], sources: Sequence[int]) -> Self:
+        """One tree below the token `last`."""
+        return cls(
+            np.array([-1, *(parent + 1 for parent in tree.parents)]),
+            np.array([last, *tree.tokens]),
+            np.log(np.array([1.0, *probabilities])).astype(np.float32),
+            np.array([0, *sources]),
+        )
+
+    @property
+    def nodes(self) -> NDArray[np.int64]:
+        """Rows that are no roots."""
+        return np.flatnonzero(self.parents >= 0)
+
+    def path_sums(self, values: NDArray[np.floating]) -> NDArray[np.float64]:
+        """values: [nodes]. Their sums down to each row, float64 [rows]; 0 for a root."""
+        own = np.zeros(len(self.parents))
+        own[self.nodes] = values
+        above, sums = np.maximum(self.parents, 0), own
+        while True:  # every turn makes one level more right
+            longer = own + np.where(self.parents >= 0, sums[above], 0.0)
+            if np.array_equal(longer, sums):
+                return sums
+            sums = longer
+
+    def ranks(self) -> NDArray[np.int64]:
+        """Of each node among its siblings by the draft's probability, from 0, int64 [nodes]."""
+        nodes = self.nodes
+        parents = self.parents[nodes]
+        order = np.lexsort((-self.log_probabilities[nodes], parents))
+        is_first = np.diff(parents[order], prepend=-1) != 0
+        first = np.maximum.accumulate(np.where(is_first, np.arange(len(nodes)), 0))
+        ranks = np.empty(len(nodes), np.int64)
+        ranks[order] = np.arange(len(nodes)) - first
+        return ranks
+
+
+def draft_features(drafted: DraftedRows) -> NDArray[np.float32]:
+    """What the draft alone knows, [nodes, DRAFT_FEATURES]: log-probability, log gain, depth, rank, if looked up."""
+    nodes = drafted.nodes
+    logs = np.maximum(drafted.log_probabilities[nodes], _LEAST_LOG)
+    gains = drafted.path_sums(logs)[nodes]
+    depths = drafted.path_sums(np.ones(len(nodes)))[nodes]
+    looked_up = drafted.sources[nodes] == DRAFT_SOURCE_LOOKUP
+    return np.stack((logs, gains, depths, np.log1p(drafted.ranks()), looked_up), 1).astype(np.float32)
+
+
+def rms_norm(rows: Rows, eps: float) -> Rows:
+    """Without a weight."""
+    scale = np.sqrt(np.mean(np.square(rows), axis=1, keepdims=True) + np.float32(eps))
+    normed: Rows = rows / scale
+    return normed
+
+
+class Predictor:
+    """weights, all float32; h is the hidden size, k row features, u units:
+
+    wanted [rank, h], wanted_bias [rank]: of a parent's row, what should follow it.
+    held [rank, h]: of a token's embedding, what it is.
+    above, own [k, h]: of the parent's and of the node's row.
+    first [u, features], first_bias [u], second [u], second_bias [1]: of all features, how strong a candidate a node is.
+    Rows are normed before, embeddings are not.
+    """
+
+    def __init__(self, weights: Weights, rms_eps: float) -> None:
+        self._weights = weights
+        self._eps = rms_eps
+
+    def log_chances(self, drafted: DraftedRows, rows: Rows, embeddings: Rows) -> NDArray[np.float64]:
+        """Of lying on the accepted path, float64 [rows], 0 for a root.
+
+        rows: [rows, hidden], the target's hidden rows after the predictor's layer. embeddings: [rows, hidden], of the
+        rows' tokens.
+        """
+        return log_chances(drafted, strengths(self._weights, self._features(drafted, rows, embeddings)))
+
+    def keeps(self, drafted: DraftedRows, rows: Rows, embeddings: Rows, threshold: float) -> NDArray[np.bool_]:
+        """bool [rows]: whose log chance is not below the threshold. A root's is not, a node's only if its parent's is
+        not."""
+        kept: NDArray[np.bool_] = self.log_chances(drafted, rows, embeddings) >= threshold
+        return kept
+
+    def _features(self, drafted: DraftedRows, rows: Rows, embeddings: Rows) -> NDArray[np.float32]:
+        """[nodes, features]: the draft's; how far the token is what is wanted, and how far beside the best sibling; of
+        the parent's row; of the own."""
+        w, nodes = self._weights, drafted.nodes
+        parents = drafted.parents[nodes]
+        normed = rms_norm(rows, self._eps)
+        wanted = normed @ w["wanted"].T + w["wanted_bias"]
+        match = np.einsum("nr,nr->n", wanted[parents], embeddings[nodes] @ w["held"].T)
+        best = np.full(len(rows), -np.inf, np.float32)
+        np.maximum.at(best, parents, match)
+        matches = np.stack((match, match - best[parents]), 1)
+        return np.concatenate(
+            (draft_features(drafted), matches, (normed @ w["above"].T)[parents], normed[nodes] @ w["own"].T), 1
+        )
+
+
+def strengths(weights: Weights, features: NDArray[np.float32]) -> NDArray[np.float32]:
+    """first, second and their biases over [nodes, features]: [nodes]."""
+    inner = features @ weights["first"].T + weights["first_bias"]
+    lively = inner / (1 + np.exp(-np.maximum(inner, np.float32(-60))))
+    found: NDArray[np.float32] = lively @ weights["second"] + weights["second_bias"]
+    return found
+
+
+def log_chances(drafted: DraftedRows, strengths: NDArray[np.float32]) -> NDArray[np.float64]:
+    """Of each row's path, float64 [rows]. strengths: [nodes]; "none of them" has strength 0."""
+    parents = drafted.parents[drafted.nodes]
+    clipped = np.clip(strengths.astype(np.float64), -60.0, 60.0)
+    mass = np.ones(len(drafted.parents))
+    np.add.at(mass, parents, np.exp(clipped))
+    return drafted.path_sums(np.minimum(clipped - np.log(mass[parents]), 0.0))

@@ -1,0 +1,132 @@
+"""hetspec train draft, hetspec eval draft"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated
+
+from typer import Option
+
+from hetspec.model.checkpoint.embedded import embedded_model
+from hetspec.threads import default_threads
+from hetspec.training.acceptance import Decoding
+from hetspec.training.commands.options import AsJson, CacheDir, TargetPath, Threads, telling
+from hetspec.training.distillation import Course
+from hetspec.training.draft_loss import LossOptions
+from hetspec.training.draft_report import DraftReport
+from hetspec.training.draft_runtime import OpenDraft
+from hetspec.training.draft_training import DraftPlan, DraftTraining
+from hetspec.training.evaluation import Evaluation, Trial, spread
+from hetspec.training.prompt_file import read_prompts
+from hetspec.training.target import DEFAULT_CACHE, Target
+from hetspec_client.terminal import write_json, write_line, write_table
+
+
+class Kind(StrEnum):
+    FEATURES = "features"
+    INDEPENDENT = "independent"
+
+
+@dataclass(frozen=True, slots=True)
+class Sources:
+    rows: Annotated[int, Option(min=0, help="Tokens of conversations that the target leads with itself.")] = 1_000_000
+    prompts: Annotated[list[Path] | None, Option(help="JSONL prompts that the target answers; repeatable.")] = None
+    text: Annotated[list[Path] | None, Option(help="Text that the target reads; repeatable.")] = None
+    corpus: Annotated[Path | None, Option(help="A folder of conversations made earlier, instead of making any.")] = None
+
+
+@dataclass(frozen=True, slots=True)
+class Shape:
+    kind: Annotated[Kind, Option(help="Whether it reads the target's hidden rows.")] = Kind.FEATURES
+    layers: Annotated[int, Option(min=1, help="Layers, of the target's own shape.")] = 1
+    vocab: Annotated[int, Option(min=0, help="Tokens that its head knows, the most frequent; 0: all.")] = 12_000
+
+
+@dataclass(frozen=True, slots=True)
+class Learning:
+    epochs: Annotated[int, Option(min=1, help="Times that the conversations are gone through.")] = 3
+    rate: Annotated[float, Option(min=0.0, help="The highest learning rate.")] = 4e-3
+    batch: Annotated[int, Option(min=1, help="Tokens a batch.")] = 2048
+    max_length: Annotated[int, Option(min=2, help="Tokens of a conversation that are learned from.")] = 288
+    steps: Annotated[int, Option(min=1, max=16, help="Draft steps that are taught.")] = 3
+    first_alone: Annotated[
+        float, Option(min=0.0, max=1.0, help="Share of the training in which only the first of them is.")
+    ] = 0.5
+    sampled: Annotated[
+        int, Option(min=0, help="Tokens of the head that a batch is taught against, beside the target's; 0: all.")
+    ] = 1500
+    seed: Annotated[int, Option(min=0, help="Of everything that is drawn.")] = 0
+
+    def course(self) -> Course:
+        loss = LossOptions(self.steps, sampled=self.sampled)
+        return Course(self.seed, self.epochs, self.rate, self.batch, self.first_alone, loss)
+
+
+def train_draft(
+    *,
+    target: TargetPath = None,
+    out: Annotated[Path, Option(help="The draft folder to write.")],
+    work: Annotated[
+        Path | None, Option(help="Where what is unfinished is kept, to go on from; default: OUT.work.")
+    ] = None,
+    sources: Sources,
+    shape: Shape,
+    learning: Learning,
+    threads: Threads = 0,
+    cache_dir: CacheDir = DEFAULT_CACHE,
+    as_json: AsJson = False,
+) -> None:
+    """Make a draft model for a target, out of what the target says. Called again, it goes on where it was ended."""
+    plan = DraftPlan(
+        target=target or embedded_model(),
+        out=out,
+        work=work or out.with_name(f"{out.name}.work"),
+        cache_dir=cache_dir,
+        kind=shape.kind,
+        layers=shape.layers,
+        head_tokens=shape.vocab,
+        rows=sources.rows,
+        prompts=tuple(sources.prompts or ()),
+        texts=tuple(sources.text or ()),
+        corpus=sources.corpus,
+        max_length=learning.max_length,
+        threads=threads or default_threads(),
+        course=learning.course(),
+    )
+    with telling() as stages:
+        _print(DraftTraining(plan, stages).run(), as_json)
+
+
+def eval_draft(
+    *,
+    target: TargetPath = None,
+    draft: Annotated[Path, Option(help="A draft folder, or a checkpoint of the target's vocabulary.")],
+    prompts: Annotated[Path, Option(help="JSONL prompts to measure on.")],
+    tokens: Annotated[int, Option(min=2, help="Tokens of an answer.")] = 128,
+    temperature: Annotated[float, Option(min=0.0, max=2.0, help="Of the answers.")] = 0.0,
+    limit: Annotated[int, Option(min=0, help="So many of the prompts, at equal distances; 0: all.")] = 0,
+    depth: Annotated[int, Option(min=1, max=16, help="Tokens of a chain, and levels of a tree.")] = 5,
+    nodes: Annotated[int, Option(min=1, max=256, help="Of a tree.")] = 32,
+    seed: Annotated[int, Option(min=0, help="Of the noise at temperatures above 0.")] = 0,
+    threads: Threads = 0,
+    cache_dir: CacheDir = DEFAULT_CACHE,
+    as_json: AsJson = False,
+) -> None:
+    """Measure a draft model on prompts."""
+    trial = Trial(Decoding(tokens, temperature, seed), depth, nodes, threads or default_threads())
+    with telling() as stages:
+        opened = Target.open(target or embedded_model(), cache_dir)
+        chosen = spread(read_prompts(prompts, opened.text), limit)
+        _print(Evaluation(opened, OpenDraft.open(draft, opened, cache_dir), trial, stages).report(chosen), as_json)
+
+
+def _print(report: DraftReport, as_json: bool) -> None:
+    if as_json:
+        write_json(report.to_json())
+        return
+    for place, table in enumerate(report.tables()):
+        if place:
+            write_line()
+        write_table(table)

@@ -1,0 +1,123 @@
+"""hetspec.training.student, against transformers' Llama and against the kernels that serve what was trained."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+import transformers
+
+from hetspec.model.config import ModelConfig
+from hetspec.training.choosing import TOP
+from hetspec.training.draft_folder import write_draft
+from hetspec.training.draft_runtime import OpenDraft
+from hetspec.training.follow import Follower
+from hetspec.training.generation import Said
+from hetspec.training.initial import new_student
+from hetspec.training.student import Student
+from hetspec.training.target import Target
+from tests.models import make_checkpoint
+
+LENGTH, STEPS = 9, 4
+SHAPE = ModelConfig(
+    family="llama", name="student", vocab_size=50, hidden_size=32, n_layers=2, n_heads=4, n_kv_heads=2, head_dim=8,
+    ffn_size=48, max_context=64, rope_theta=100.0, rms_eps=1e-5, reads_features=True,
+)  # fmt: skip
+
+
+def random_student(config: ModelConfig) -> Student:
+    generator = torch.Generator().manual_seed(0)
+    student = Student(config, torch.randn(config.vocab_size, config.hidden_size, generator=generator))
+    with torch.no_grad():
+        for parameter in student.parameters():
+            centre = 1.0 if parameter.ndim == 1 else 0.0
+            parameter.copy_(centre + 0.2 * torch.randn(parameter.shape, generator=generator))
+    return student
+
+
+def transformers_layers(student: Student) -> transformers.LlamaModel:
+    """The student's layers as a Llama that is given embeddings, without its norm at the end."""
+    config = student.config
+    llama = transformers.LlamaModel(
+        transformers.LlamaConfig(
+            vocab_size=4, hidden_size=config.hidden_size, intermediate_size=config.ffn_size,
+            num_hidden_layers=config.n_layers, num_attention_heads=config.n_heads,
+            num_key_value_heads=config.n_kv_heads, rms_norm_eps=config.rms_eps,
+            rope_parameters={"rope_type": "default", "rope_theta": config.rope_theta},
+        )
+    ).eval()  # fmt: skip
+    llama.norm = torch.nn.Identity()
+    for mine, theirs in zip(student.layers, llama.layers, strict=True):
+        for name in "qkvo":
+            getattr(theirs.self_attn, f"{name}_proj").weight = getattr(mine, name).weight
+        for name in ("gate", "up", "down"):
+            getattr(theirs.mlp, f"{name}_proj").weight = getattr(mine, name).weight
+        theirs.input_layernorm.weight, theirs.post_attention_layernorm.weight = mine.attn_norm, mine.ffn_norm
+    return llama
+
+
+@torch.no_grad()
+def test_chains_behind_all_positions_are_those_drafted_one_by_one():
+    student = random_student(SHAPE)
+    llama = transformers_layers(student)
+    generator = torch.Generator().manual_seed(1)
+    tokens = torch.randint(SHAPE.vocab_size, (1, LENGTH), generator=generator)
+    features = torch.randn(1, LENGTH, SHAPE.hidden_size, generator=generator)
+    outputs = student.unroll(tokens, features, STEPS)
+    for start in range(LENGTH - STEPS + 1):
+        rows = [student.read(tokens[:, : start + 1], features[:, : start + 1])]
+        for step in range(STEPS):
+            last = llama(inputs_embeds=torch.cat(rows, 1)).last_hidden_state[:, -1:]
+            torch.testing.assert_close(outputs[step][:, start], last[:, 0], rtol=1e-4, atol=1e-4)
+            if step + 1 < STEPS:
+                rows.append(student.read(tokens[:, start + step + 1, None], last))
+
+
+@pytest.mark.parametrize(("kind", "head_tokens"), [("features", 60), ("features", 0), ("independent", 60)])
+def test_what_was_trained_is_what_is_served(kind: str, head_tokens: int, tmp_path: Path):
+    """The student, written as a draft folder and run by the kernels in float32, says the same along a text."""
+    cache = tmp_path / "packs"
+    target = Target.open(make_checkpoint(tmp_path / "target", "llama3"), cache, "float32")
+    config = target.checkpoint.config
+    rng = np.random.default_rng(0)
+    size = head_tokens or config.vocab_size
+    head_ids = np.sort(rng.permutation(config.vocab_size)[:size])
+    student = new_student(_draft_of(config, kind, head_tokens), target.checkpoint, head_ids, 0.7, seed=0)
+    with torch.no_grad():
+        for parameter in student.parameters():
+            parameter.copy_(parameter.half())  # what the folder holds
+    write_draft(tmp_path / "draft", student, head_ids, target)
+
+    said = _random_text(rng, config)
+    follower = Follower(OpenDraft.open(tmp_path / "draft", target, cache), threads=1, max_tokens=LENGTH + 8)
+    first = int(kind == "features")
+    theirs = _unrolled(student, said, first)
+    found = list(follower.follow(said, range(LENGTH), STEPS))
+    follower.close()
+    assert [one.step for one in found] == list(range(STEPS))
+    for one in found:
+        starts = one.rows - one.step
+        assert starts.tolist() == list(range(first, LENGTH - one.step))
+        np.testing.assert_allclose(one.logits, theirs[one.step][starts - first], rtol=1e-3, atol=1e-3)
+
+
+def _draft_of(target: ModelConfig, kind: str, head_tokens: int) -> ModelConfig:
+    is_fed = kind == "features"
+    return replace(target, name="draft", n_layers=2, head_vocab_size=head_tokens, reads_features=is_fed)
+
+
+def _random_text(rng: np.random.Generator, config: ModelConfig) -> Said:
+    hidden = rng.normal(size=(LENGTH, config.hidden_size)).astype(np.float32)
+    ids = rng.integers(config.vocab_size, size=LENGTH).astype(np.uint32)
+    nothing = np.zeros((LENGTH, TOP))
+    return Said(ids, np.zeros(LENGTH, np.uint8), hidden, nothing.astype(np.int32), nothing.astype(np.float16), 0.0)
+
+
+@torch.no_grad()
+def _unrolled(student: Student, said: Said, first: int) -> list[np.ndarray]:
+    tokens = torch.from_numpy(said.tokens[first:].astype(np.int64))[None]
+    features = torch.from_numpy(said.hidden[: LENGTH - 1])[None] if first else None
+    return [student.logits(output[0]).numpy() for output in student.unroll(tokens, features, STEPS)]
