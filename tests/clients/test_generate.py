@@ -90,7 +90,9 @@ def test_every_option_is_sent_as_the_api_names_it(run_here, tmp_path):
     assert first == expected | streaming | {
         "messages": HI, "model": "m", "ignore_eos": True, "stop": ["x", "y"], "logit_bias": {"42": -100.0, "7": 1.5},
         "response_format": response_format,
-        "hetspec": {"mode": "tree", "max_nodes": 8, "max_depth": 4, "min_gain": 0.1, "regex": "a+", "prefix_cache": False},
+        "hetspec": {
+            "mode": "tree", "max_nodes": 8, "max_depth": 4, "min_gain": 0.1, "regex": "a+", "prefix_cache": False,
+        },
     }  # fmt: skip
     assert second == {"prompt": "hi", "echo": True, "hetspec": {"grammar": "root ::= 'a'"}} | streaming
     assert third == {"messages": HI, "response_format": {"type": "json_object"}}
