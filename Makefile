@@ -7,7 +7,7 @@ SHELL := /bin/sh
 PYTHON ?= python3.11
 VENV := .venv
 RUN := $(VENV)/bin/python
-PIP := $(RUN) -m pip install --quiet --disable-pip-version-check --root-user-action=ignore
+PIP := $(RUN) -m pip install --quiet --disable-pip-version-check --root-user-action=ignore --no-compile
 
 # Where CPU builds of torch are looked for when the machine's own pip sources have none (x86-64 Linux only).
 TORCH_INDEX ?= https://download.pytorch.org/whl/cpu
@@ -29,6 +29,8 @@ STUBS := services/hetspec/v1/.stamp
 PROTOS := $(wildcard proto/hetspec/v1/*.proto)
 
 export PYTHONPATH := services
+# Some images forbid to keep bytecode; here many processes import the same, and each would compile it anew.
+unexport PYTHONDONTWRITEBYTECODE
 
 .PHONY: help setup training proto up down logs test check soak bench images compose-test
 

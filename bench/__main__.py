@@ -6,7 +6,7 @@ import datetime
 import sys
 from collections.abc import Callable
 
-from bench import faults, machine, peers, prefix, rounds, scaling, startup, verify_cost
+from bench import faults, machine, peers, prefix, rounds, scaling, speculation, startup, verify_cost
 from bench.system import ROOT
 from hetspec.model.checkpoint import open_checkpoint
 from hetspec.text.tokenizer import TextModel
@@ -29,6 +29,7 @@ PARTS: dict[str, tuple[str, Callable[[list[int]], str]]] = {
         "Verifying n nodes",
         lambda _: verify_cost.table({threads: verify_cost.measure(threads) for threads in (1, 2)}),
     ),
+    "speculation": ("Speculation by kind of prompt", lambda _: speculation.table(speculation.measure())),
     "scaling": ("Sessions and replicas", lambda ids: scaling.table(scaling.measure(ids))),
     "faults": ("A verifier killed under a request", lambda ids: faults.table(faults.measure(ids))),
     "startup": ("Start", lambda _: startup.table(startup.measure())),

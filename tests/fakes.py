@@ -315,6 +315,7 @@ def _describe(unit: str, instance: str, digest: str, reads_features: bool) -> An
                 credits=FakeUnit.CREDITS,
                 kv_capacity_tokens=KV_TOKENS,
                 kv_page_tokens=PAGE_TOKENS,
+                verify_ns=common_pb2.CostCurve(rows=[1, 64], costs=[1_000_000, 5_000_000]),
             )
         case "drafter":
             sources = [drafter_pb2.DRAFT_SOURCE_LOOKUP]
@@ -327,6 +328,7 @@ def _describe(unit: str, instance: str, digest: str, reads_features: bool) -> An
                 kv_capacity_tokens=KV_TOKENS,
                 kv_page_tokens=PAGE_TOKENS,
                 reads_features=reads_features,
+                step_ns=common_pb2.CostCurve(rows=[1, 8], costs=[100_000, 200_000]),
             )
         case _:
             return sampler_pb2.SamplerDescription(

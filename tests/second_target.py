@@ -13,7 +13,7 @@ from tests.vocabularies import byte_level
 
 _ANIMALS = ("fox", "dog", "cat", "hen", "owl", "ant")
 _PLACES = ("house", "tree", "river", "field", "road", "hill")
-_STEPS, _BATCH, _LENGTH = 220, 16, 96
+_STEPS, _BATCH, _LENGTH = 110, 16, 96
 
 
 def make_second_target(folder: Path) -> Path:

@@ -6,9 +6,7 @@ import asyncio
 import contextlib
 import json
 import os
-import random
 import signal
-import socket
 import subprocess
 import sys
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
@@ -29,18 +27,21 @@ from hetspec.rpc.contracts import DRAFT, VERIFY, WALK, Contract
 from hetspec.rpc.server import Server, ServerSettings, Service
 from hetspec.rpc.unit import UnitService
 from hetspec.v1 import common_pb2
+from orchestrator.clock.clock import Arrival
+from orchestrator.clock.settings import WorldSettings
 from orchestrator.engine.engine import Engine
 from orchestrator.engine.request import GenerationRequest, Mode, Statistics
 from orchestrator.engine.settings import EngineSettings
+from orchestrator.policies.mode import Objective, Part
 from orchestrator.units.settings import FleetSettings, LinkSettings, PrefixSettings, ReplicaSettings
 from sampler import unit as sampler_unit
 from sampler.config import SamplerSettings
+from tests.ports import HOST, free_ports
 from verifier import unit as verifier_unit
 from verifier.config import VerifierSettings
 from weight_store.servicer import WeightStoreService
 from weight_store.store import Store
 
-HOST = "127.0.0.1"
 UNITS: dict[str, Contract[Any, Any]] = {"verifier": VERIFY, "drafter": DRAFT, "sampler": WALK}
 _START_S = 120.0  # to compile kernels, convert a checkpoint and check itself, on a busy machine
 
@@ -57,6 +58,9 @@ class Ask:
     max_nodes: int = 16
     max_depth: int = 5
     grammar: Grammar | None = None
+    arrival: Arrival | None = None
+    objective: Objective = Objective.LATENCY
+    disabled: frozenset[Part] = frozenset()
 
     def request(self, deadline: float | None = None) -> GenerationRequest:
         return GenerationRequest(
@@ -70,6 +74,9 @@ class Ask:
             self.max_depth,
             grammar=self.grammar,
             deadline=deadline,
+            arrival=self.arrival,
+            objective=self.objective,
+            disabled=self.disabled,
         )
 
 
@@ -81,7 +88,8 @@ class Answer:
 
 @dataclass(frozen=True)
 class Setup:
-    """What a system is made of. target, draft: checkpoints. chunk_tokens: of a prompt, in one pass."""
+    """What a system is made of. target, draft: checkpoints. chunk_tokens: of a prompt, in one pass.
+    early_exit: a predictor's folder."""
 
     target: Path
     cache_dir: Path
@@ -93,13 +101,17 @@ class Setup:
     max_context: int = 1024
     kv_tokens: int = 32768
     prefix_tokens: str = "0"  # a unit then holds what running sessions hold, and nothing else
+    world: WorldSettings | None = None  # an emulated one
+    early_exit: Path | None = None
 
     def environ(self) -> dict[str, str]:
         """For every service but its own address; each takes what it knows."""
         fields = {"target": self.target, "cache_dir": self.cache_dir, "precision": self.precision}
         fields |= {"dram_budget": self.dram_budget, "threads": self.threads, "max_context": self.max_context}
         fields |= {"kv_tokens": self.kv_tokens, "prefix_tokens": self.prefix_tokens}
+        fields |= {"min_gain": 0}  # models made by tests are sure of nothing, and would draft nothing
         fields |= {"draft": self.draft} if self.draft else {}
+        fields |= {"early_exit": self.early_exit} if self.early_exit else {}
         return {f"HETSPEC_{name.upper()}": str(value) for name, value in fields.items()}
 
 
@@ -135,7 +147,7 @@ async def serving(service: Service, port: int = 0) -> AsyncIterator[str]:
 
 def weight_store(setup: Setup) -> WeightStoreService:
     paths = {"target": setup.target} | ({"draft": setup.draft} if setup.draft else {})
-    return WeightStoreService(Store(paths, setup.cache_dir), check_interval_s=0.2)
+    return WeightStoreService(Store(paths, setup.cache_dir, setup.early_exit), check_interval_s=0.2)
 
 
 def verifier_settings(setup: Setup, store: str) -> VerifierSettings:
@@ -205,6 +217,7 @@ class Requests:
     async def _start_engine(self, setup: Setup) -> None:
         self.registry = CollectorRegistry()
         settings = engine_settings(setup.chunk_tokens, prefix_tokens=setup.prefix_tokens)
+        settings = replace(settings, world=setup.world)
         self.engine = Engine(self.addresses, settings, self.registry)
         await self.engine.start()
         await until(lambda: all(self.engine.ready().values()) and all(self.engine.replicas().values()), _START_S)
@@ -381,15 +394,3 @@ class Processes(Requests):
                     if on_chunk is not None:
                         on_chunk()
         return chunks
-
-
-def free_ports(count: int) -> list[int]:
-    """Below those that the system gives to outgoing connections, which could have one when its service restarts."""
-    first_outgoing = int(Path("/proc/sys/net/ipv4/ip_local_port_range").read_text().split()[0])
-    ports: list[int] = []
-    for port in random.SystemRandom().sample(range(first_outgoing // 2, first_outgoing), 1000):
-        with contextlib.suppress(OSError), socket.create_server((HOST, port)):
-            ports.append(port)
-        if len(ports) == count:
-            return ports
-    raise OSError("no free ports")

@@ -75,8 +75,9 @@ def check(environ: Mapping[str, str]) -> None:
             kind.model_validate({field: environ[name] for field, name in variables.items() if name in named})
         except ValidationError as error:
             raise LaunchError(settings_error(service, error)) from None
-    for name in ("HETSPEC_TARGET", "HETSPEC_DRAFT"):
-        if name in named and not Path(environ[name]).expanduser().exists():
+    for name, is_optional in (("HETSPEC_TARGET", False), ("HETSPEC_DRAFT", True), ("HETSPEC_EARLY_EXIT", True)):
+        is_path = name in named and not (is_optional and environ[name] == "none")
+        if is_path and not Path(environ[name]).expanduser().exists():
             raise LaunchError(f"{name} = {environ[name]!r}: there is no such file or folder")
 
 
@@ -116,8 +117,9 @@ def _metrics_ports(first: str) -> dict[str, int]:
 
 
 def code_digest(root: Path) -> str:
-    """Of everything the processes are made of: sources, contracts, pinned requirements."""
-    files = [root / "pyproject.toml", *_files(root / "services", "*.py"), *_files(root / "proto", "*.proto")]
+    """Of everything the processes are made of: sources, hardware profiles, contracts, pinned requirements."""
+    services, proto = root / "services", root / "proto"
+    files = [root / "pyproject.toml", *_files(services, "*.py"), *_files(services, "*.yaml"), *_files(proto, "*.proto")]
     return _digest(file.read_bytes() for file in files)
 
 

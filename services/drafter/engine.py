@@ -11,10 +11,11 @@ import numpy as np
 from hetspec.decoding.adjust import Adjuster
 from hetspec.decoding.constraint import DeadEnd
 from hetspec.decoding.matcher import GrammarMatcher, Matchers
+from hetspec.drafting.costs import LAST_STRETCH
 from hetspec.drafting.draft_model import DraftModel, DraftRequest
+from hetspec.drafting.draft_state import DraftState
 from hetspec.drafting.growth import Growth
 from hetspec.drafting.lookup import NgramIndex
-from hetspec.drafting.model_state import ModelState
 from hetspec.model.kv import CacheFullError
 from hetspec.model.transformer import PassStopped
 from hetspec.rpc.ids import check_ids, ids_of_rule
@@ -27,48 +28,6 @@ from hetspec.v1.drafter_pb2 import DRAFT_SOURCE_GRAMMAR, DRAFT_SOURCE_LOOKUP, DR
 MAX_NODES = 256
 MAX_DEPTH = 64
 _NO_FEATURES: Rows = np.empty((0, 0), np.float32)
-
-
-class DraftState:
-    """A session's n-grams and, with a draft model, that one's state. `tree_tokens` are the last draft's."""
-
-    def __init__(self, index: NgramIndex, model: ModelState | None) -> None:
-        self.index = index
-        self.model = model
-        self.tree_tokens: tuple[int, ...] = ()
-
-    def append(self, tokens: Sequence[int]) -> None:
-        """Committed tokens that no draft held."""
-        self.index.extend(tokens)
-        if self.model is not None:
-            self.model.append(tokens)
-
-    def give(self, features: Rows) -> None:
-        """The target's hidden rows before the last committed tokens."""
-        if self.model is not None:
-            self.model.give(features)
-
-    def remember(self, tokens: tuple[int, ...], fed: Sequence[int | None]) -> None:
-        """The draft just made, and the places of its nodes among those that the model was fed."""
-        self.tree_tokens = tokens
-        if self.model is not None:
-            self.model.remember(fed)
-
-    def keep(self, nodes: Sequence[int]) -> None:
-        tokens = [self.tree_tokens[node] for node in nodes]
-        self.index.extend(tokens)
-        if self.model is not None:
-            self.model.keep(nodes, tokens)
-        self.tree_tokens = ()
-
-    def fork(self, length: int) -> DraftState:
-        return DraftState(self.index.copy(length), self.model.fork(length) if self.model else None)
-
-    def release(self) -> None:
-        if self.model is not None:
-            self.model.release()
-
-
 DraftSession = Session[DraftState]
 
 
@@ -99,11 +58,16 @@ class DrafterEngine:
         return DraftState(NgramIndex(), self._model.new_state() if self._model else None)
 
     def _enter(self, item: DraftItem) -> _Pending:
-        """The item's session, moved on to the item's tokens; a draft begins with what must follow, a tree then takes
-        what prompt lookup finds."""
-        self._check(item)
-        features = self._features(item)
-        adjuster, matcher = self._rule(item)
+        """The item's session, moved on to the item's tokens; a draft begins with what must follow, then takes what
+        prompt lookup finds."""
+        try:
+            self._check(item)
+            features = self._features(item)
+            adjuster, matcher = self._rule(item)
+        except ValueError as error:
+            raise UnitError(ErrorCode.INVALID, str(error)) from error
+        except DeadEnd as error:
+            raise UnitError(ErrorCode.DEAD_END, str(error)) from error
         try:
             session = self.sessions.enter(item.update)
         except CacheFullError as error:  # a fork copies a page
@@ -113,8 +77,7 @@ class DrafterEngine:
         session.state.give(features)
         one = _Pending(item, session, Growth(item.policy), adjuster, matcher)
         one.take_forced()
-        if not one.is_chain:
-            one.look_up()
+        one.look_up()
         return one
 
     def _check(self, item: DraftItem) -> None:
@@ -122,25 +85,21 @@ class DrafterEngine:
         bounds = (("max_nodes", policy.max_nodes, MAX_NODES), ("max_depth", policy.max_depth, MAX_DEPTH))
         for name, value, limit in (*bounds, ("width", policy.width, MAX_NODES)):
             if not 1 <= value <= limit:
-                raise UnitError(ErrorCode.INVALID, f"policy.{name} = {value}, must be in [1, {limit}]")
+                raise ValueError(f"policy.{name} = {value}, must be in [1, {limit}]")
         if not 0 <= policy.min_gain <= 1:
-            raise UnitError(ErrorCode.INVALID, f"policy.min_gain = {policy.min_gain}, must be in [0, 1]")
+            raise ValueError(f"policy.min_gain = {policy.min_gain}, must be in [0, 1]")
+        if policy.costs is not None:
+            told = (("verify", policy.costs.verify, 1 + policy.max_nodes),)
+            for name, curve, rows in (*told, ("draft_step", policy.costs.draft_step, max(LAST_STRETCH, policy.width))):
+                if curve.max_rows < rows:
+                    raise ValueError(f"policy.costs.{name}: tells up to {curve.max_rows} rows, must tell {rows}")
         for source in policy.sources:
             if source not in self.sources:
-                raise UnitError(ErrorCode.INVALID, f"policy.sources: {source} is not one of {self.sources}")
-        try:
-            check_ids((("append", item.update.append),), self._vocab_size)
-        except ValueError as error:
-            raise UnitError(ErrorCode.INVALID, str(error)) from error
+                raise ValueError(f"policy.sources: {source} is not one of {self.sources}")
+        check_ids((("append", item.update.append),), self._vocab_size)
 
     def _features(self, item: DraftItem) -> Rows:
         """One row each of the last tokens committed after the update, of which the session's first has none."""
-        try:
-            return self._checked_hidden(item)
-        except ValueError as error:
-            raise UnitError(ErrorCode.INVALID, str(error)) from error
-
-    def _checked_hidden(self, item: DraftItem) -> Rows:
         if self._model is None or not self._model.reads_features:
             if item.hidden:
                 raise ValueError(f"hidden: {len(item.hidden)} bytes, must be empty where no features are read")
@@ -155,14 +114,9 @@ class DrafterEngine:
 
     def _rule(self, item: DraftItem) -> tuple[Adjuster, GrammarMatcher | None]:
         grammar, matchers = item.constraint.grammar, self._matchers
-        try:
-            check_ids(ids_of_rule(item.sampling, item.constraint, item.past), self._vocab_size)
-            matcher = matchers.at(item.update.session, grammar, item.past.output) if matchers and grammar else None
-            return Adjuster(item.sampling, item.constraint, item.past, matcher), matcher
-        except ValueError as error:
-            raise UnitError(ErrorCode.INVALID, str(error)) from error
-        except DeadEnd as error:
-            raise UnitError(ErrorCode.DEAD_END, str(error)) from error
+        check_ids(ids_of_rule(item.sampling, item.constraint, item.past), self._vocab_size)
+        matcher = matchers.at(item.update.session, grammar, item.past.output) if matchers and grammar else None
+        return Adjuster(item.sampling, item.constraint, item.past, matcher), matcher
 
     def _grow(self, pending: Sequence[_Pending], should_stop: ShouldStop) -> WorkTrace:
         """With the draft model, where a session asks for it and there is room for it; else lookup has to do."""
@@ -194,36 +148,23 @@ class _Pending:
     adjuster: Adjuster
     matcher: GrammarMatcher | None
 
-    @property
-    def is_chain(self) -> bool:
-        """A chain has one source behind what must follow: the draft model, or else prompt lookup."""
-        return self.item.policy.width == 1
-
     def take_forced(self) -> None:
         if self.matcher is not None and DRAFT_SOURCE_GRAMMAR in self.item.policy.sources:
             self.growth.add_run(self.matcher.forced(), 1.0, DRAFT_SOURCE_GRAMMAR)
 
     def look_up(self) -> None:
         """Runs that occurred before, each as far as the grammar allows it."""
-        policy = self.item.policy
-        if DRAFT_SOURCE_LOOKUP in policy.sources:
-            for tokens, confidence in self.session.state.index.continuations(policy.width, policy.max_depth):
-                allowed = len(tokens) if self.matcher is None else self.matcher.follows(tokens)
-                self.growth.add_run(tokens[:allowed], confidence, DRAFT_SOURCE_LOOKUP)
+        allowed = len if self.matcher is None else self.matcher.follows
+        self.session.state.look_up(self.growth, self.item.policy, allowed)
 
     def model_request(self, max_context: int) -> DraftRequest | None:
-        item, state, history = self.item, self.session.state.model, self.session.history
-        position = len(history)
-        wanted = DRAFT_SOURCE_MODEL in item.policy.sources and position + item.policy.max_depth <= max_context
-        if state is None or not state.is_ready or not wanted or self.growth.is_decided:
+        item, position = self.item, len(self.session.history)
+        state = self.session.state.model_to_ask(self.growth, item.policy, max_context)
+        if state is None:
             return None
-        state.rewind(*history[-1:])
         return DraftRequest(state, self.growth, item.sampling, item.noise, position, self.adjuster)
 
     def finish(self) -> Draft:
-        if self.is_chain and not self.growth:
-            self.look_up()
-        draft, fed = self.growth.draft()
+        draft = self.session.state.finish(self.growth)
         self.session.tree = draft.tree
-        self.session.state.remember(draft.tree.tokens, fed)
         return draft

@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 
 from drafter.config import DrafterSettings
 from drafter.engine import MAX_DEPTH, MAX_NODES, DrafterEngine
+from drafter.measure import step_curve
 from hetspec.decoding.adjust import Adjuster
 from hetspec.decoding.constraint import Constraint, Past
 from hetspec.decoding.grammar import Grammars
@@ -23,6 +24,7 @@ from hetspec.model.projection import FEATURES, Projection
 from hetspec.model.transformer import Transformer
 from hetspec.model.weights import RoleMissingError, WeightSource, read_manifest
 from hetspec.rpc.messages import Draft, DraftItem
+from hetspec.rpc.messages.draft_costs import curve_to_pb
 from hetspec.rpc.unit import LoadedUnit, new_identity
 from hetspec.text.vocabulary import Vocabulary
 from hetspec.v1 import drafter_pb2
@@ -47,6 +49,9 @@ def load(settings: DrafterSettings) -> LoadedUnit[DraftItem, Draft]:
         digest.update(model.self_check().encode())
     matchers = Matchers(Grammars(target.text, target.config.vocab_size))
     engine = DrafterEngine(vocab_size, model, matchers)
+    step_ns = None
+    if model is not None:
+        step_ns = curve_to_pb(step_curve(engine, model.hidden_size if model.reads_features else 0))
     identity = new_identity("drafter", source, settings.precision, digest.hexdigest(), settings.threads)
 
     def describe() -> drafter_pb2.DrafterDescription:
@@ -61,6 +66,7 @@ def load(settings: DrafterSettings) -> LoadedUnit[DraftItem, Draft]:
             kv_capacity_tokens=model.transformer.pool.capacity_tokens if model else 0,
             kv_page_tokens=PAGE,
             reads_features=model is not None and model.reads_features,
+            step_ns=step_ns,
         )
 
     def close() -> None:

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Literal, Self
+from typing import Annotated, Any, Literal, Self
 
-from pydantic import AfterValidator, Field, SecretStr, StringConstraints, model_validator
+from pydantic import AfterValidator, BeforeValidator, Field, SecretStr, StringConstraints, model_validator
 from pydantic_core import PydanticCustomError
 
+from hetspec.hardware.cost_as import CostAs, parse_cost_as
+from hetspec.hardware.profile import Profile, load_profile, profile_names
 from hetspec.rpc.settings import SECRET_ERROR, Port, ServiceSettings
 from hetspec.rpc.tls import check_key_pair
 from orchestrator.api.keys import KeyRing, parse_keys, read_keys
 from orchestrator.certificate import ServerCertificate
+from orchestrator.clock.settings import WorldSettings
 
 _PLACE = r"[^:,\s]+:[0-9]{1,5}"
 Address = Annotated[str, StringConstraints(pattern=rf"^{_PLACE}$")]  # host:port
@@ -28,6 +31,14 @@ def _holds_keys(value: SecretStr) -> SecretStr:
     return value
 
 
+def _profile(name: Any) -> Any:
+    return load_profile(name) if isinstance(name, str) else name
+
+
+def _cost_as(text: Any) -> Any:
+    return parse_cost_as(text) if isinstance(text, str) else text
+
+
 def _is_key_file(path: Path) -> Path:
     read_keys(path)
     return path
@@ -41,8 +52,14 @@ class OrchestratorSettings(ServiceSettings):
     drafter: Addresses = "127.0.0.1:7003"
     sampler: Addresses = "127.0.0.1:7004"
 
-    mode: Literal["plain", "chain", "tree"] = "tree"  # of requests that name none
-    min_gain: Annotated[float, Field(ge=0, le=1)] = 0.0  # likewise; nodes less likely to be accepted are not drafted
+    mode: Literal["plain", "chain", "tree", "lever"] = "tree"  # of requests that name none
+    # Likewise, where no costs size the tree; a row of a pass costs about so much of it.
+    min_gain: Annotated[float, Field(ge=0, le=1)] = 0.3
+    # The time that answers tell and policies go by: the host's, or that of emulated hardware.
+    clock: Literal["host", "emulated", "paced"] = "host"
+    hardware: Annotated[Profile | None, BeforeValidator(_profile)] = None  # a profile's name, or a file
+    cost_as: Annotated[CostAs | None, BeforeValidator(_cost_as)] = None  # MODEL:DATATYPE[+MODEL:DATATYPE]
+    pace: Annotated[float, Field(gt=0)] = 1.0  # emulated seconds a second, of a paced clock
     max_running: Annotated[int, Field(ge=1)] = 64  # choices computed at once
     max_queued: Annotated[int, Field(ge=0)] = 256  # choices that wait for that; more are refused
     max_body_bytes: Annotated[int, Field(ge=1024)] = 1 << 20  # of a request
@@ -70,8 +87,21 @@ class OrchestratorSettings(ServiceSettings):
     def certificate(self) -> ServerCertificate | None:
         return ServerCertificate(self.tls_cert, self.tls_key) if self.tls_cert and self.tls_key else None
 
+    @property
+    def world(self) -> WorldSettings | None:
+        if self.clock == "host" or self.hardware is None:
+            return None
+        return WorldSettings(self.hardware, self.cost_as, self.pace if self.clock == "paced" else None)
+
     @model_validator(mode="after")
     def _settings_agree(self) -> Self:
+        if self.clock == "host" and (self.hardware or self.cost_as):
+            raise ValueError("HETSPEC_HARDWARE, HETSPEC_COST_AS: need HETSPEC_CLOCK=emulated or paced")
+        if self.clock != "host" and self.hardware is None:
+            names = ", ".join(profile_names())
+            raise ValueError(f"HETSPEC_HARDWARE: HETSPEC_CLOCK={self.clock} needs one of {names}, or a file")
+        if self.clock != "paced" and "pace" in self.model_fields_set:
+            raise ValueError("HETSPEC_PACE: needs HETSPEC_CLOCK=paced")
         if self.api_keys is not None and self.api_keys_file is not None:
             raise ValueError("HETSPEC_API_KEYS, HETSPEC_API_KEYS_FILE: give one of them")
         if (self.tls_cert is None) != (self.tls_key is None):

@@ -81,15 +81,21 @@ class SamplerEngine:
             hidden = checked_hidden(item, self._head.hidden_size)
             if item.scored:
                 return _Scored(checked_scoring(item, vocab_size), hidden)
-            return _Walking(checked_walk(item, vocab_size, self._matchers), hidden)
+            return _Walking(checked_walk(item, vocab_size, self._matchers), hidden, item.eager)
         except ValueError as error:
             return UnitError(ErrorCode.INVALID, f"{item.session}: {error}")
         except DeadEnd as error:
             return UnitError(ErrorCode.DEAD_END, str(error))
 
     def _walk(self, walking: Sequence[_Walking], projection: _Projection) -> list[Walk | UnitError]:
+        ready = {i: projection.logits(one.hidden) for i, one in enumerate(walking) if one.eager}
+
         def project(rows: Sequence[Row]) -> NDArray[np.float32]:
-            return projection.logits(np.stack([walking[i].hidden[row] for i, row in rows]))
+            asked = [walking[i].hidden[row] for i, row in rows if i not in ready]
+            if len(asked) == len(rows):
+                return projection.logits(np.stack(asked))
+            found = iter(projection.logits(np.stack(asked)) if asked else ())
+            return np.stack([ready[i][row] if i in ready else next(found) for i, row in rows])
 
         steps = walk([one.spec for one in walking], project, self._missing)
         return [_to_walk(one) for one in steps]
@@ -107,6 +113,7 @@ class _Walking:
 
     spec: WalkSpec
     hidden: Rows
+    eager: bool
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 
+from hetspec.model.checkpoint import CheckpointError
 from hetspec.rpc.server import ServerSettings, run_server
 from hetspec.rpc.settings import read_settings
 from weight_store.config import WeightStoreSettings
@@ -14,8 +15,8 @@ from weight_store.store import Store
 def main() -> int:
     settings = read_settings("weight_store", WeightStoreSettings)
     try:
-        store = Store(settings.checkpoints(), settings.cache_dir.expanduser())
-    except FileNotFoundError as error:
+        store = Store(settings.checkpoints(), settings.cache_dir.expanduser(), settings.early_exit_folder())
+    except (FileNotFoundError, CheckpointError) as error:
         print(f"weight_store: {error}", file=sys.stderr)
         return 2
     return run_server(WeightStoreService(store), ServerSettings.of(settings))

@@ -77,6 +77,11 @@ class WeightStoreServicer(weight_store_pb2_grpc.WeightStoreServicer):
         except (ChangedError, OSError) as error:
             await self._abort(context, _Code.FAILED_PRECONDITION, error)
 
+    async def GetEarlyExit(self, _request: pb.GetEarlyExitRequest, context: _Context) -> pb.EarlyExitPredictor:
+        if self._store.early_exit is None:
+            await self._abort(context, _Code.NOT_FOUND, "no early-exit predictor is served")
+        return self._store.early_exit.to_pb()
+
     async def Describe(self, _request: common_pb2.DescribeRequest, _context: _Context) -> pb.WeightStoreDescription:
         target = self._store.sources["target"].manifest
         return pb.WeightStoreDescription(
@@ -150,6 +155,8 @@ class WeightStoreService:
             model, fingerprint = source.manifest.config.name, source.manifest.fingerprint
             self._metrics.checkpoint.labels(role, model, fingerprint).set(1)
             log_event("opened", role=role, model=model, fingerprint=fingerprint)
+        if (early_exit := self._store.early_exit) is not None:
+            log_event("opened", role="early exit", layer=early_exit.config.layer, recall=early_exit.config.recall)
 
     async def drain(self) -> None:
         self._servicer.stopping.set()

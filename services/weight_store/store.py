@@ -10,6 +10,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from hetspec.model.checkpoint import Checkpoint, CheckpointError, open_checkpoint, open_draft
+from hetspec.model.checkpoint.early_exit_folder import open_early_exit
+from hetspec.model.early_exit_artefact import EarlyExitArtefact
 from hetspec.model.fingerprint import file_identity, identity_of
 from hetspec.model.manifest import ROLES, Manifest
 from hetspec.model.pack import PackError, PackFile, open_pack
@@ -122,11 +124,13 @@ class PackLease:
 
 
 class Store:
-    """Sources by role, and the leases in force. Methods block."""
+    """Sources by role, an early-exit predictor of the target, and the leases in force. Methods block."""
 
-    def __init__(self, paths: Mapping[str, Path], cache_dir: Path) -> None:
+    def __init__(self, paths: Mapping[str, Path], cache_dir: Path, early_exit: Path | None = None) -> None:
         self._paths = paths
         self._cache_dir = cache_dir
+        self._early_exit = early_exit
+        self.early_exit: EarlyExitArtefact | None = None
         self.sources: dict[str, Source] = {}
         self.leases: dict[str, PackLease] = {}
 
@@ -136,6 +140,8 @@ class Store:
         try:
             opened = self._open_checkpoints()
             self.sources = {role: Source(role, checkpoint, self._cache_dir) for role, checkpoint in opened.items()}
+            if self._early_exit is not None:
+                self.early_exit = _open_early_exit(self._early_exit, self.sources["target"].manifest)
         except ChangedError as error:
             raise CheckpointError(str(error)) from error
 
@@ -157,3 +163,14 @@ class Store:
     def release(self, lease: PackLease) -> None:
         if self.leases.pop(lease.id, None) is not None:
             lease.close()
+
+
+def _open_early_exit(folder: Path, target: Manifest) -> EarlyExitArtefact:
+    """Read whole, so that what is served later is what was checked. Raises CheckpointError."""
+    found = open_early_exit(folder, target.fingerprint)
+    config, layers = found.config, target.config.n_layers
+    if not config.layer < layers:
+        raise CheckpointError(f"{folder}: layer = {config.layer}, must be below the target's {layers}")
+    if config.hidden_size != target.config.hidden_size:
+        raise CheckpointError(f"{folder}: hidden_size = {config.hidden_size}, must be {target.config.hidden_size}")
+    return found

@@ -15,11 +15,11 @@ from hetspec_client import InvalidInput
 app = typer.Typer()
 
 @app.command()
-def train(steps: int) -> None:
-    "Train a draft."
+def grow(steps: int) -> None:
+    "Grow a plant."
     if steps == 0:
         raise InvalidInput("steps: must not be 0")
-    print(f"trained {steps}")
+    print(f"grown by {steps}")
 """
 
 
@@ -30,7 +30,7 @@ def plugins(tmp_path: Path) -> Path:
     info.mkdir()
     (info / "METADATA").write_text("Metadata-Version: 2.1\nName: plug\nVersion: 1.0\n")
     (info / "entry_points.txt").write_text(
-        "[hetspec.commands]\ntrain = good:app\nbroken = broken:app\nmodels = good:app\n"
+        "[hetspec.commands]\ngrow = good:app\nbroken = broken:app\nmodels = good:app\n"
     )
     (tmp_path / "good.py").write_text(GOOD)
     (tmp_path / "broken.py").write_text("raise RuntimeError('two\\nlines')")
@@ -38,20 +38,20 @@ def plugins(tmp_path: Path) -> Path:
 
 
 def test_plugin_is_a_verb_with_its_own_options(plugins):
-    done = hetspec("train", "3", path=plugins)
-    assert (done.returncode, done.stdout, done.stderr) == (0, b"trained 3\n", b"")
+    done = hetspec("grow", "3", path=plugins)
+    assert (done.returncode, done.stdout, done.stderr) == (0, b"grown by 3\n", b"")
 
 
 def test_plugins_failures_are_told_as_ours(plugins):
-    refused = hetspec("train", "0", path=plugins)
+    refused = hetspec("grow", "0", path=plugins)
     assert (refused.returncode, failure_line(refused)) == (2, "steps: must not be 0")
-    assert hetspec("train", "x", path=plugins).returncode == 2
+    assert hetspec("grow", "x", path=plugins).returncode == 2
 
 
 def test_help_lists_plugins_and_names_the_broken_one_in_one_line(plugins):
     done = hetspec("--help", path=plugins)
     assert done.returncode == 0
-    assert b"Train a draft." in done.stdout
+    assert b"Grow a plant." in done.stdout
     assert failure_line(done) == "the plug-in 'broken' does not load: RuntimeError: two lines"
 
 
@@ -67,4 +67,4 @@ def test_broken_plugin_fails_in_one_line_when_called(plugins):
 
 
 def test_our_verbs_go_before_plugins(plugins):
-    assert b"Train a draft." not in hetspec("models", "--help", path=plugins).stdout
+    assert b"Grow a plant." not in hetspec("models", "--help", path=plugins).stdout

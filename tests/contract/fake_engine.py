@@ -95,6 +95,8 @@ class FakeGeneration:
 
 
 class FakeEngine:
+    world = None  # its clock is the host's
+
     def __init__(self, script: Script) -> None:
         self.script = script
         self.text = byte_level_text()

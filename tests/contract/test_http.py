@@ -62,9 +62,11 @@ async def test_answer_carries_statistics(connect):
         answer = (await client.post(CHAT, json=HELLO | {"seed": -3, "hetspec": {"mode": "chain"}})).json()
     assert answer["hetspec"] == {
         "mode": "chain",
+        "clock": "host",
         "rounds": 3,
         "drafted": 9,
         "verified": 9,
+        "pruned": 0,
         "accepted": 6,
         "emitted": 9,
         "cached_tokens": 2,
@@ -124,10 +126,35 @@ async def test_defaults_are_openais(connect):
 
 async def test_min_gain_of_a_request_goes_before_the_servers(connect):
     engine = FakeEngine(says("x"))
-    async with connect(engine, min_gain=0.2) as client:
+    async with connect(engine, mode="tree", min_gain=0.2) as client:
         for options in ({}, {"min_gain": None}, {"min_gain": 0}, {"min_gain": 1}):
             assert (await client.post(CHAT, json=HELLO | {"hetspec": options})).status_code == 200
     assert [request.min_gain for request in engine.requests] == [0.2, 0.2, 0, 1]
+
+
+async def test_levers_parts_and_objective_reach_the_engine_and_its_costs_alone_bound_the_tree(connect):
+    engine = FakeEngine(says("x"))
+    options = (
+        {},
+        {"disable": ["early_exit", "no_draft"], "objective": "energy", "max_nodes": 7, "min_gain": 0.1},
+        {"mode": "lever", "disable": ["cost_tree"]},
+    )
+    async with connect(engine, mode="lever", min_gain=0.2) as client:
+        for each in options:
+            assert (await client.post(CHAT, json=HELLO | {"hetspec": each})).status_code == 200
+    assert {request.mode for request in engine.requests} == {Mode.LEVER}
+    bounds = [(request.max_nodes, request.max_depth, request.min_gain) for request in engine.requests]
+    assert bounds == [(64, 16, 0.0), (7, 16, 0.1), (32, 5, 0.2)]
+    assert [set(request.disabled) for request in engine.requests] == [set(), {"early_exit", "no_draft"}, {"cost_tree"}]
+    assert [request.objective for request in engine.requests] == ["latency", "energy", "latency"]
+
+
+async def test_a_part_that_the_mode_lacks_is_refused_by_name(connect):
+    async with connect(FakeEngine(says("x"))) as client:
+        answer = await client.post(CHAT, json=HELLO | {"hetspec": {"mode": "tree", "disable": ["no_draft"]}})
+    error = answer.json()["error"]
+    assert (answer.status_code, error["param"]) == (400, "hetspec.disable")
+    assert error["message"] == "hetspec.disable: mode tree has no no_draft that could be disabled"
 
 
 async def test_drawn_seed_is_returned_and_used(connect):
@@ -231,6 +258,12 @@ REFUSED = [
     ({"hetspec": {"max_depth": 0}}, "hetspec.max_depth"),
     ({"hetspec": {"min_gain": -0.1}}, "hetspec.min_gain"),
     ({"hetspec": {"min_gain": 1.1}}, "hetspec.min_gain"),
+    ({"hetspec": {"disable": ["early_exits"]}}, "hetspec.disable[0]"),
+    ({"hetspec": {"disable": "early_exit"}}, "hetspec.disable"),
+    ({"hetspec": {"mode": "tree", "disable": ["early_exit"]}}, "hetspec.disable"),
+    ({"hetspec": {"objective": "speed"}}, "hetspec.objective"),
+    ({"hetspec": {"mode": "chain", "objective": "energy"}}, "hetspec.objective"),
+    ({"hetspec": {"mode": "lever", "disable": ["cost_tree"], "objective": "energy"}}, "hetspec.objective"),
     ({"hetspec": {"depth": 3}}, "hetspec.depth"),
     ({"messages": []}, "messages"),
     ({"messages": [{"role": "tool", "content": "x"}]}, "messages[0].role"),

@@ -69,15 +69,21 @@ async def profile(system: Processes, unit: str, **body: Any) -> Profile:
     return Profile.parse(answer.json())
 
 
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def profiles(system: Processes) -> dict[str, Profile]:
+    """Of every service, each taken while it works."""
+    async with under_work(system):
+        return {unit: await profile(system, unit) for unit in SERVICES}
+
+
 async def units(system: Processes) -> dict[str, dict[str, Any]]:
     async with httpx.AsyncClient(base_url=system.url, timeout=20) as client:
         return {service["unit"]: service for service in (await client.get("/v1/hetspec/units")).json()["data"]}
 
 
 @pytest.mark.parametrize("unit", SERVICES)
-async def test_every_service_can_be_profiled_while_it_works(system: Processes, unit: str) -> None:
-    async with under_work(system):
-        told = await profile(system, unit)
+async def test_every_service_can_be_profiled_while_it_works(profiles: dict[str, Profile], unit: str) -> None:
+    told = profiles[unit]
     assert (told.service.unit, told.service.replica, told.service.problem) == (unit, 0, None)
     assert (told.sampler, told.note) == ("py-spy", "")
     assert told.window_s >= 1
@@ -87,9 +93,8 @@ async def test_every_service_can_be_profiled_while_it_works(system: Processes, u
 
 
 @pytest.mark.parametrize("unit", ["verifier", "drafter", "sampler"])
-async def test_tasks_told_one_by_one_are_those_that_were_counted(system: Processes, unit: str) -> None:
-    async with under_work(system):
-        told = await profile(system, unit)
+async def test_tasks_told_one_by_one_are_those_that_were_counted(profiles: dict[str, Profile], unit: str) -> None:
+    told = profiles[unit]
     assert told.tasks
     assert told.tasks_dropped == 0
     assert len(told.tasks) == told.grown("hetspec_tasks_total") == told.grown("hetspec_queue_wait_seconds_count")
@@ -103,9 +108,8 @@ async def test_tasks_told_one_by_one_are_those_that_were_counted(system: Process
     assert ends[-1] <= told.end_ns
 
 
-async def test_operators_of_a_verifier_ran_once_a_layer_and_task(system: Processes) -> None:
-    async with under_work(system):
-        told = await profile(system, "verifier")
+async def test_operators_of_a_verifier_ran_once_a_layer_and_task(profiles: dict[str, Profile]) -> None:
+    told = profiles["verifier"]
     assert {task.outcome for task in told.tasks} == {"ok"}
     assert {operator.calls for operator in told.operators} == {LAYERS * len(told.tasks)}
     assert {operator.rows for operator in told.operators} == {LAYERS * sum(task.rows for task in told.tasks)}
@@ -113,18 +117,18 @@ async def test_operators_of_a_verifier_ran_once_a_layer_and_task(system: Process
     assert 0 < spent_ns < computed_ns
 
 
-async def test_drafter_and_sampler_tell_of_their_heads(system: Processes) -> None:
-    async with under_work(system):
-        drafter, sampler = await profile(system, "drafter"), await profile(system, "sampler")
+async def test_drafter_and_sampler_tell_of_their_heads(profiles: dict[str, Profile]) -> None:
+    drafter, sampler = profiles["drafter"], profiles["sampler"]
     assert {operator.group for operator in drafter.operators} == {"layers", "head"}
     assert {operator.group for operator in sampler.operators} == {"head"}
     (head,) = (operator for operator in sampler.operators if operator.name == "head")
     assert head.rows == sum(task.rows for task in sampler.tasks)
 
 
-async def test_a_profile_is_taken_of_the_replica_that_is_named(system: Processes) -> None:
+async def test_a_profile_is_taken_of_the_replica_that_is_named(system: Processes, profiles: dict[str, Profile]) -> None:
     address = system.addresses.sampler
-    for replica in (address, 0, None):
+    assert profiles["sampler"].service.address == address  # where none is
+    for replica in (address, 0):
         assert (await profile(system, "sampler", replica=replica)).service.address == address
 
 
@@ -182,8 +186,8 @@ async def test_what_cannot_be_profiled_is_refused_by_name(
 
 async def test_a_second_profile_of_a_service_is_refused_and_harms_nothing(system: Processes) -> None:
     for unit in ("verifier", "orchestrator"):
-        first = asyncio.create_task(post(system, {"unit": unit, "seconds": 2}))
-        await asyncio.sleep(0.7)
+        first = asyncio.create_task(post(system, {"unit": unit, "seconds": 1}))
+        await asyncio.sleep(0.5)
         second = await post(system, {"unit": unit, "seconds": 1})
         assert (second.status_code, second.json()["error"]["code"]) == (409, "profile_running")
         assert (await first).status_code == 200

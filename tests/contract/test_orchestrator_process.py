@@ -17,6 +17,8 @@ from contextlib import contextmanager
 
 import pytest
 
+from orchestrator.__main__ import main
+
 ENVIRON = {name: value for name, value in os.environ.items() if not name.startswith("HETSPEC_")}
 
 
@@ -37,7 +39,6 @@ def orchestrator(**settings: str) -> Iterator[subprocess.Popen[str]]:
     [
         ("port", "http"),
         ("port", "65536"),
-        ("mode", "fast"),
         ("verifier", "nowhere"),
         ("drain_s", "-1"),
         ("port", ""),
@@ -45,12 +46,22 @@ def orchestrator(**settings: str) -> Iterator[subprocess.Popen[str]]:
         ("log_level", "LOUD"),
     ],
 )
-def test_bad_setting_is_one_line_and_exit_code_2(name, value):
-    with orchestrator(**{name: value}) as process:
+def test_bad_setting_is_one_line_and_exit_code_2(name, value, monkeypatch, capfd):
+    monkeypatch.setenv(f"HETSPEC_{name.upper()}", value)
+    with pytest.raises(SystemExit) as ended:
+        main()
+    told = capfd.readouterr().err
+    assert ended.value.code == 2
+    assert told.count("\n") == 1
+    assert told.startswith(f"orchestrator: HETSPEC_{name.upper()} = {value!r}: ")
+
+
+def test_a_process_says_nothing_else():
+    with orchestrator(mode="fast") as process:
         _, told = process.communicate(timeout=30)
     assert process.returncode == 2
     assert told.count("\n") == 1
-    assert told.startswith(f"orchestrator: HETSPEC_{name.upper()} = {value!r}: ")
+    assert told.startswith("orchestrator: HETSPEC_MODE = 'fast': ")
 
 
 def test_taken_port_is_one_line_and_exit_code_2():

@@ -68,3 +68,25 @@ def test_a_bad_setting_of_the_api(folder, settings, expected, monkeypatch, capsy
     told = refusal("orchestrator", values, monkeypatch, capsys)
     assert expected in told
     assert "sk-secret" not in told
+
+
+@pytest.mark.parametrize(
+    ("settings", "expected"),
+    [
+        ({"CLOCK": "fast"}, "HETSPEC_CLOCK = 'fast'"),
+        ({"CLOCK": "emulated"}, "HETSPEC_HARDWARE: HETSPEC_CLOCK=emulated needs one of "),
+        ({"CLOCK": "paced", "COST_AS": "llama2-7b:int4"}, "HETSPEC_HARDWARE: HETSPEC_CLOCK=paced needs one of "),
+        ({"CLOCK": "emulated", "HARDWARE": "no-such"}, "HETSPEC_HARDWARE = 'no-such'"),
+        ({"CLOCK": "emulated", "HARDWARE": "missing.yaml"}, "HETSPEC_HARDWARE = 'missing.yaml'"),
+        ({"CLOCK": "emulated", "HARDWARE": "oneplus12", "COST_AS": "gpt:int4"}, "HETSPEC_COST_AS = 'gpt:int4'"),
+        ({"CLOCK": "emulated", "HARDWARE": "oneplus12", "COST_AS": "llama2-7b"}, "HETSPEC_COST_AS = 'llama2-7b'"),
+        ({"CLOCK": "emulated", "HARDWARE": "oneplus12", "PACE": "2"}, "HETSPEC_PACE: needs HETSPEC_CLOCK=paced"),
+        ({"CLOCK": "paced", "HARDWARE": "oneplus12", "PACE": "0"}, "HETSPEC_PACE = '0'"),
+        ({"HARDWARE": "oneplus12"}, "need HETSPEC_CLOCK=emulated or paced"),
+        ({"COST_AS": "llama2-7b:int4"}, "need HETSPEC_CLOCK=emulated or paced"),
+    ],
+)
+def test_clocks_and_hardware_that_do_not_fit(settings, expected, monkeypatch, capsys):
+    told = refusal("orchestrator", settings, monkeypatch, capsys)
+    assert told.startswith("orchestrator: ")
+    assert expected in told

@@ -103,6 +103,24 @@ def test_an_item_is_answered_the_same_alone_and_among_others() -> None:
     assert engine.run(items, lambda: False).items == tuple(run_alone(engine, item) for item in items)
 
 
+@pytest.mark.parametrize("eager", [(True,), (True, False), (False, True, True)])
+def test_an_eager_item_is_answered_the_same_with_all_its_rows_through_the_head_first(eager: tuple[bool, ...]) -> None:
+    head = StandInHead()
+    chains = [Chain.of(head, 3 + i, seed=i).item for i in range(len(eager))]
+    forked = [replace(item, tree=TokenTree((*item.tree.tokens[:-1], 11), item.tree.parents)) for item in chains]
+    told = {"sampling": Sampling(0.7, repetition_penalty=1.2), "noise": NoiseKey(5), "top_logprobs": 3}
+    items = [replace(item, **told) for item in (*chains, *forked)]
+    lazy = engine_of(head).run(items, lambda: False)
+    asked = [replace(item, eager=eager[i % len(eager)]) for i, item in enumerate(items)]
+    head.heights.clear()
+    found = engine_of(head).run(asked, lambda: False)
+    assert found.items == lazy.items
+    walks = [walk for walk in found.items if isinstance(walk, Walk)]
+    expected = [1 + len(item.tree) if item.eager else len(walk.tokens) for item, walk in zip(asked, walks, strict=True)]
+    assert found.trace == WorkTrace(head_rows=sum(expected))
+    assert head.heights[: sum(item.eager for item in asked)] == [1 + len(item.tree) for item in asked if item.eager]
+
+
 SOUND = Chain.of(StandInHead(), 2, seed=3).item
 BROKEN = {
     "hidden: 12 bytes": replace(SOUND, hidden=bytes(12)),

@@ -24,3 +24,9 @@ def tiny_random_draft(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Of the target's vocabulary and nothing else in common with it."""
     shape = {"num_hidden_layers": 1, "hidden_size": 32, "intermediate_size": 64}
     return make_checkpoint(tmp_path_factory.mktemp("random"), "qwen3", seed=1, **shape)
+
+
+@pytest.fixture
+def no_lookup(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Drafters of this process draft with their model alone: no n-gram is long enough to be looked up."""
+    monkeypatch.setattr("hetspec.drafting.lookup.MIN_NGRAM", 1 << 30)

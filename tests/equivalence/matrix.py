@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -17,11 +18,12 @@ class PlainTokens:
     def __init__(self) -> None:
         self._known: dict[tuple[Path, str, Ask], list[int]] = {}
 
-    async def of(self, setup: Setup, asks: Sequence[Ask]) -> list[list[int]]:
+    async def of(self, setup: Setup, asks: Sequence[Ask], running: System | None = None) -> list[list[int]]:
+        """running: of this setup; it is asked itself where it is as plain."""
         keys = [(setup.target, setup.precision, _as_plain(ask)) for ask in asks]
         if not all(key in self._known for key in keys):
             bare = Setup(setup.target, setup.cache_dir, precision=setup.precision, max_context=setup.max_context)
-            async with System(bare) as system:
+            async with nullcontext(running) if running and setup == bare else System(bare) as system:
                 for key in keys:
                     if key not in self._known:
                         self._known[key] = (await system.generate(key[2])).tokens
@@ -61,9 +63,9 @@ def with_modes(asks: Sequence[Ask], modes: Sequence[str]) -> list[Ask]:
 async def check(case: Case, setup: Setup, asks: Sequence[Ask], plain: PlainTokens) -> list[Answer]:
     """Alone where the case says so, and eight at a time; returns the speculative answers."""
     asks = with_modes(asks, case.modes)
-    expected = await plain.of(setup, asks)
     answers: list[Answer] = []
     async with System(setup) as system:
+        expected = await plain.of(setup, asks, system)
         for at_once in (1, 8) if case.alone else (8,):
             found = await system.generate_all(asks, at_once)
             assert [answer.tokens for answer in found] == expected, f"{at_once} at once"

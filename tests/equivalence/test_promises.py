@@ -74,7 +74,7 @@ async def test_no_beginning_of_a_stop_string_is_streamed_and_then_taken_back(tin
     asked = {"max_tokens": 12, "seed": 4, "temperature": 0.9, "ignore_eos": True}
     async with http(Setup(tiny, cache_dir, draft=tiny)) as running:
         whole = (await complete(running, prompt=PROMPT, **asked)).choices[0].text
-        places = range(1, len(whole) - 2, max(1, len(whole) // 5))
+        places = range(1, len(whole) - 2, max(1, len(whole) // 3))
         for stop in [whole[i : i + 3] for i in places] + [whole[i : i + 3] + "\u2603" for i in places]:
             expected = whole.partition(stop)[0]
             for answer in await in_every_way(running, stop=stop, **asked):

@@ -85,7 +85,7 @@ async def test_every_mode_draws_what_plain_draws(
     draft: str, tiny: Path, tiny_random_draft: Path, cache_dir: Path
 ) -> None:
     chosen = {"none": None, "target": tiny, "random": tiny_random_draft}[draft]
-    await check_seed_by_seed(100, Setup(tiny, cache_dir, draft=chosen))
+    await check_seed_by_seed(50, Setup(tiny, cache_dir, draft=chosen))
 
 
 @pytest.mark.soak

@@ -22,6 +22,7 @@ def check_everything_is_accepted(ask: Ask, answer: Answer) -> None:
     assert statistics.accepted >= whole_rounds * ask.max_depth
 
 
+@pytest.mark.usefixtures("no_lookup")
 @pytest.mark.parametrize("precision", ["int8", "float32"])
 @pytest.mark.parametrize("depth", [1, 4, 9])
 async def test_a_chain_of_the_target_itself_is_accepted_whole(
@@ -41,9 +42,10 @@ async def test_a_chain_of_the_target_itself_is_accepted_whole(
     assert all(answer.statistics.accept_length == depth + 1 for answer in whole)
 
 
+@pytest.mark.usefixtures("no_lookup")
 async def test_a_chain_of_the_real_model_itself_is_accepted_whole(cache_dir: Path) -> None:
     model = embedded_model()
-    asks = [Ask(chat_ids(prompt), "chain", 30, 0.8, seed=7, max_depth=5) for prompt in spread(2)]
+    asks = [Ask(chat_ids(prompt), "chain", 24, 0.8, seed=7, max_depth=5) for prompt in spread(2)]
     async with System(Setup(model, cache_dir, draft=model, max_context=2048)) as system:
         answers = await system.generate_all(asks)
     for ask, answer in zip(asks, answers, strict=True):

@@ -13,15 +13,15 @@ import pytest
 import torch
 
 from hetspec.model.checkpoint import CheckpointError, open_checkpoint, open_draft
-from hetspec.training.draft_folder import write_draft
-from hetspec.training.initial import new_student
+from hetspec.training.draft.folder import write_draft
+from hetspec.training.draft.initial import new_student
 from hetspec.training.target import Target
 from hetspec_client import cli
 from tests.models import make_checkpoint
 from tests.second_target import make_second_target, questions
 
 ROOT = Path(__file__).parents[2]
-SMALL = ("--threads", "1", "--rows", "14000", "--vocab", "150", "--batch", "512", "--epochs", "4", "--steps", "2")
+SMALL = ("--threads", "1", "--rows", "8000", "--vocab", "150", "--batch", "512", "--epochs", "3", "--steps", "2")
 
 
 @pytest.fixture(scope="module")

@@ -17,7 +17,8 @@ from hetspec.rpc.channel import KeepAlive, open_channel
 from hetspec.v1 import common_pb2
 from orchestrator.engine.engine import Engine
 from tests.faults.proxy import HOST, Proxy
-from tests.system import UNITS, Addresses, Requests, Setup, engine_settings, free_ports, until, until_async
+from tests.ports import free_ports
+from tests.system import UNITS, Addresses, Requests, Setup, engine_settings, until, until_async
 
 PATIENCE_S = 3.0  # of the engine with a unit that says nothing
 _START_S = 120.0
@@ -152,8 +153,9 @@ class Cluster(Requests):
         self.members[name].start(self._environ | {"HETSPEC_WEIGHT_STORE": self.store.proxy.address}, **own)
 
     async def until_whole(self) -> None:
-        """Until the engine has found every unit."""
+        """Until the engine has found every unit, over the one connection to it, and every unit the weight store."""
         await until(lambda: all(self.engine.ready().values()) and self.engine.replicas() == self._counts(), _START_S)
+        await until(lambda: all(member.proxy.carries >= self._connections(member) for member in self.members.values()))
 
     async def until_found(self, member: Member) -> None:
         """The engine knows nothing of the weight store after its start."""
@@ -177,6 +179,10 @@ class Cluster(Requests):
 
     def _addresses(self, kind: str) -> str:
         return ",".join(member.proxy.address for member in self.units if member.kind == kind)
+
+    def _connections(self, member: Member) -> int:
+        """Of a whole cluster."""
+        return len(self.units) if member is self.store else 1
 
     def _counts(self) -> dict[str, int]:
         return {kind: sum(member.kind == kind for member in self.units) for kind in UNITS}

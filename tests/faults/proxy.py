@@ -29,6 +29,11 @@ class Proxy:
     def address(self) -> str:
         return f"{HOST}:{self.port}"
 
+    @property
+    def carries(self) -> int:
+        """Connections that are open from end to end."""
+        return len(self._writers) // 2
+
     async def start(self) -> None:
         self._server = await asyncio.start_server(self._accept, HOST, self.port)
         self.port = self._server.sockets[0].getsockname()[1]

@@ -20,6 +20,7 @@ from deploy.local import ports, process, settings
 from deploy.local.launcher import Launcher
 from deploy.local.process import Record, RunFolder
 from deploy.local.settings import LaunchError, Service
+from tests.ports import free_ports
 
 STAND_IN = textwrap.dedent("""
     import os, signal, socket, sys, time
@@ -42,12 +43,6 @@ def answers(service: Service) -> bool:
     return False
 
 
-def free_ports(count: int) -> list[int]:
-    with contextlib.ExitStack() as stack:
-        listeners = [stack.enter_context(socket.create_server(("127.0.0.1", 0))) for _ in range(count)]
-        return [listener.getsockname()[1] for listener in listeners]
-
-
 def wait_for(condition: Callable[[], bool]) -> None:
     deadline = time.monotonic() + 10
     while not condition():
@@ -62,6 +57,7 @@ class Place:
         self.root = root
         for name in (*settings.UNITS, "orchestrator"):
             (root / "services" / name).mkdir(parents=True)
+            (root / "services" / name / "__init__.py").touch()  # else an installed package of that name goes before
             (root / "services" / name / "__main__.py").write_text(STAND_IN)
         (root / "pyproject.toml").touch()
         *units, port = free_ports(5)

@@ -7,20 +7,29 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+import pytest_asyncio
 
 from tests.system import Ask, Setup, System
 
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+
 MODES = ("plain", "chain", "tree")
+ASKS = [Ask(tuple(range(20 + i, 60 + i)), MODES[i % 3], 32, 0.8, seed=i) for i in range(18)]
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def expected(tiny: Path, cache_dir: Path) -> list[list[int]]:
+    """Of each request alone, by plain decoding."""
+    async with System(Setup(tiny, cache_dir)) as system:
+        return [(await system.generate(replace(ask, mode="plain"))).tokens for ask in ASKS]
 
 
 @pytest.mark.parametrize("kv_tokens", [160, 512])
-async def test_requests_wait_for_kv_and_say_what_they_would_alone(kv_tokens: int, tiny: Path, cache_dir: Path) -> None:
-    asks = [Ask(tuple(range(20 + i, 60 + i)), MODES[i % 3], 32, 0.8, seed=i) for i in range(18)]
-    setup = Setup(tiny, cache_dir)
-    async with System(setup) as system:
-        expected = [(await system.generate(ask)).tokens for ask in asks]
-    async with System(replace(setup, kv_tokens=kv_tokens, draft=tiny)) as system:
-        found = await asyncio.gather(*(system.generate(ask) for ask in asks))
+async def test_requests_wait_for_kv_and_say_what_they_would_alone(
+    kv_tokens: int, tiny: Path, cache_dir: Path, expected: list[list[int]]
+) -> None:
+    async with System(Setup(tiny, cache_dir, kv_tokens=kv_tokens, draft=tiny)) as system:
+        found = await asyncio.gather(*(system.generate(ask) for ask in ASKS))
         await system.until_nothing_is_held()
-        assert (await system.generate(asks[0])).tokens == expected[0]
+        assert (await system.generate(ASKS[0])).tokens == expected[0]
     assert [answer.tokens for answer in found] == expected

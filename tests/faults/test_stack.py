@@ -7,9 +7,7 @@ import json
 import os
 import random
 import signal
-import socket
 from collections.abc import AsyncIterator, Iterator
-from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -23,6 +21,7 @@ from deploy.local.launcher import Launcher
 from deploy.local.process import RunFolder
 from deploy.local.settings import Service
 from hetspec.v1 import common_pb2, drafter_pb2_grpc, verifier_pb2_grpc
+from tests.ports import free_ports
 
 ROOT = Path(__file__).parents[2]
 COMPLETIONS = "/v1/completions"
@@ -71,14 +70,12 @@ class Stack:
 
 
 @pytest.fixture(scope="module")
-def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
-    with ExitStack() as held:
-        listeners = [held.enter_context(socket.create_server(("127.0.0.1", 0))) for _ in range(5)]
-        *units, port = [listener.getsockname()[1] for listener in listeners]
+def stack(cache_dir: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
+    *units, port = free_ports(5)
     environ = {f"HETSPEC_{name.upper()}": f"127.0.0.1:{p}" for name, p in zip(settings.UNITS, units, strict=True)}
     environ |= {"HETSPEC_PORT": str(port), "HETSPEC_METRICS_PORT": "0", "HETSPEC_THREADS": "1"}
     environ["HETSPEC_PREFIX_TOKENS"] = "0"
-    environ["HETSPEC_CACHE_DIR"] = str(tmp_path_factory.mktemp("packs"))
+    environ["HETSPEC_CACHE_DIR"] = str(cache_dir)
     made = Stack(RunFolder(tmp_path_factory.mktemp("run")), settings.services(environ))
     try:
         made.up()
@@ -94,7 +91,7 @@ async def client(stack: Stack) -> AsyncIterator[httpx.AsyncClient]:
 
 
 def body(prompt: str, mode: str = "tree", **fields: Any) -> dict[str, Any]:
-    return {"prompt": prompt, "max_tokens": 32, "seed": 5, "hetspec": {"mode": mode}} | fields
+    return {"prompt": prompt, "max_tokens": 16, "seed": 5, "hetspec": {"mode": mode}} | fields
 
 
 async def streamed(client: httpx.AsyncClient, fields: dict[str, Any], begun: asyncio.Event | None = None) -> str:
@@ -141,7 +138,7 @@ async def test_a_third_of_32_requests_cancelled_leaves_no_kv(stack, client):
 
 @pytest.mark.parametrize("name", ["verifier", "drafter", "sampler"])
 async def test_unit_killed_in_the_middle_changes_no_token(stack, client, name):
-    fields = body(PROMPTS[2], temperature=0.8, max_tokens=64)
+    fields = body(PROMPTS[2], temperature=0.8, max_tokens=48)
     undisturbed = await streamed(client, fields)
     begun = asyncio.Event()
     asking = asyncio.create_task(streamed(client, fields, begun))

@@ -217,14 +217,24 @@ async def test_bias_and_penalties_move_a_document_within_its_grammar(client: ope
 # --- faults
 
 
+DOCUMENTS = [
+    Ask(PROMPT[seed:], mode, 100, 0.8 * (seed % 2), seed, grammar=grammar_of(NUMBERS))
+    for seed, mode in enumerate((*MODES, *MODES))
+]
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def expected(tiny: Path, cache_dir: Path) -> list[list[int]]:
+    """Of `DOCUMENTS`, by plain decoding that nobody disturbs."""
+    async with System(Setup(tiny, cache_dir)) as system:
+        answers = await system.generate_all([replace(ask, mode="plain") for ask in DOCUMENTS])
+    return [answer.tokens for answer in answers]
+
+
 @pytest.mark.parametrize("unit", ["sampler", "drafter", "verifier"])
-async def test_a_unit_killed_in_the_middle_of_a_document_changes_nothing(unit: str, processes: Processes) -> None:
-    asks = [
-        Ask(PROMPT[seed:], mode, 160, 0.8 * (seed % 2), seed, grammar=grammar_of(NUMBERS))
-        for seed, mode in enumerate((*MODES, *MODES))
-    ]
-    async with System(processes.setup) as system:
-        expected = [(await system.generate(replace(ask, mode="plain"))).tokens for ask in asks]
+async def test_a_unit_killed_in_the_middle_of_a_document_changes_nothing(
+    unit: str, processes: Processes, expected: list[list[int]]
+) -> None:
     struck: list[int] = []
 
     def strike(tokens: list[int]) -> None:
@@ -232,7 +242,7 @@ async def test_a_unit_killed_in_the_middle_of_a_document_changes_nothing(unit: s
             struck.append(len(tokens))
             processes.cycle(unit, signal.SIGKILL)
 
-    answers = await asyncio.gather(*(processes.generate(ask, on_tokens=strike) for ask in asks))
+    answers = await asyncio.gather(*(processes.generate(ask, on_tokens=strike) for ask in DOCUMENTS))
     assert struck
     assert [answer.tokens for answer in answers] == expected
     assert all(len(tokens) > 80 for tokens in expected)

@@ -12,7 +12,8 @@ import httpx
 import yaml
 from prometheus_client.parser import text_string_to_metric_families
 
-from tests.system import HOST, Processes, free_ports, until_async
+from tests.ports import HOST, free_ports
+from tests.system import Processes, until_async
 
 ROOT = Path(__file__).parents[2]
 CONFIG = ROOT / "deploy" / "prometheus"

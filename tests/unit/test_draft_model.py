@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+import operator
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from itertools import count
@@ -200,10 +202,16 @@ def test_lookup_and_model_grow_one_tree() -> None:
     assert MODEL in below  # the model was fed what lookup found
 
 
-def test_a_chain_is_the_models_alone_or_else_lookups() -> None:
+def expected_tokens(draft: Draft) -> float:
+    assert draft.tree.parents == tuple(range(-1, len(draft.tree) - 1))
+    return sum(itertools.accumulate(draft.probabilities, operator.mul))
+
+
+def test_a_chain_of_both_sources_is_the_one_that_promises_more() -> None:
     both = replace(CHAIN, sources=(LOOKUP, MODEL))
     text = [7, 8, 9, 10, 7, 8]
-    assert from_nothing(text, both) == from_nothing(text, CHAIN)
+    chains = [from_nothing(text, replace(CHAIN, sources=sources)) for sources in ((MODEL,), (LOOKUP,))]
+    assert expected_tokens(from_nothing(text, both)) >= max(map(expected_tokens, chains))
     assert from_nothing(text, replace(CHAIN, sources=(LOOKUP,))).tree == TokenTree.chain([9, 10, 7, 8])
     lookup_only = DrafterEngine(TINY.vocab_size, None)
     draft = drafted(lookup_only, Client("s"), append=text, policy=replace(CHAIN, sources=(LOOKUP,)))

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from hypothesis import given
 from hypothesis import strategies as st
 
+from hetspec.drafting.costs import CostCurve, DraftCosts
 from hetspec.v1 import drafter_pb2
-from orchestrator.policies.drafting import MAX_WIDTH, DraftRoom, draft_policy
+from orchestrator.policies.drafting import MAX_WIDTH, STATIC_DEPTH, STATIC_NODES, DraftRoom, draft_policy
 from orchestrator.policies.mode import Mode
 
 rooms = st.builds(
@@ -27,7 +30,7 @@ rooms = st.builds(
 )
 
 
-@given(st.sampled_from(Mode), rooms)
+@given(st.sampled_from([mode for mode in Mode if mode is not Mode.LEVER]), rooms)
 def test_draft_keeps_within_every_bound_and_reaches_one_of_them(mode: Mode, room: DraftRoom) -> None:
     policy = draft_policy(mode, room)
     depths = (room.max_depth, room.left - 1, room.context, room.drafter_context, room.drafter.max_depth)
@@ -43,3 +46,21 @@ def test_draft_keeps_within_every_bound_and_reaches_one_of_them(mode: Mode, room
     else:
         assert (policy.max_depth, policy.max_nodes) == (min(depths), min(nodes))
         assert 1 <= policy.width <= MAX_WIDTH
+
+
+@given(rooms, st.integers(2, 80))
+def test_levers_draft_keeps_within_every_bound_and_within_what_its_costs_tell(room: DraftRoom, rows: int) -> None:
+    costs = DraftCosts(0, CostCurve(((1, 9), (rows, 9))), CostCurve(((1, 1), (8, 1))))
+    policy, tree = draft_policy(Mode.LEVER, room, costs), draft_policy(Mode.TREE, room)
+    if tree is None or policy is None:
+        assert policy is tree
+        return
+    assert policy.costs is costs
+    assert (policy.max_depth, policy.max_nodes) == (tree.max_depth, min(tree.max_nodes, rows - 1))
+    assert 1 <= policy.width <= MAX_WIDTH
+
+
+@given(rooms)
+def test_without_costs_levers_tree_is_no_larger_than_a_static_one(room: DraftRoom) -> None:
+    small = replace(room, max_nodes=min(room.max_nodes, STATIC_NODES), max_depth=min(room.max_depth, STATIC_DEPTH))
+    assert draft_policy(Mode.LEVER, room) == draft_policy(Mode.TREE, small)

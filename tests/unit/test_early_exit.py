@@ -19,9 +19,10 @@ from safetensors.numpy import load_file, save_file
 
 from hetspec.decoding.tree import ROOT, TokenTree
 from hetspec.model.checkpoint import CheckpointError
-from hetspec.model.checkpoint.early_exit_folder import EarlyExitConfig, MadeFor, open_early_exit
+from hetspec.model.checkpoint.early_exit_folder import open_early_exit
 from hetspec.model.early_exit import DraftedRows, Predictor, draft_features, log_chances, strengths
-from hetspec.training.early_exit_network import DraftAlone, Families, Network, family_loss
+from hetspec.model.early_exit_artefact import EarlyExitConfig, MadeFor
+from hetspec.training.early_exit.network import DraftAlone, Families, Network, family_loss
 from tests.unit.strategies import trees
 
 HIDDEN, RANK, SIDES, UNITS, EPS, VOCAB = 16, 4, 3, 5, 1e-5, 40

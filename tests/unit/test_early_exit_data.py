@@ -9,8 +9,8 @@ from hetspec.decoding.choose import choose
 from hetspec.decoding.sampling import NoiseKey, Sampling
 from hetspec.decoding.tree import ROOT
 from hetspec.rpc.messages import DraftPolicy
-from hetspec.training.early_exit_data import NO_CHOICE, TreeRecorder, Trees
-from hetspec.training.speculation import Round, Task
+from hetspec.training.early_exit.data import NO_CHOICE, TreeRecorder, Trees
+from hetspec.training.speculation.rounds import Round, Task
 from tests.unit.test_speculation import LOOKUP, MISSING, MODEL, speculator
 
 TREE = DraftPolicy(10, 4, 3, (LOOKUP, MODEL))

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
-from hetspec.training.early_exit_threshold import CONFIDENCE, Cut, allowed_losses, cut_of, threshold_of
+from hetspec.training.early_exit.threshold import CONFIDENCE, Cut, allowed_losses, cut_of, threshold_of
 
 chances = st.lists(st.floats(-20, 0), min_size=1, max_size=40)
 

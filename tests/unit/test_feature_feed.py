@@ -15,8 +15,9 @@ from hetspec.decoding.constraint import Grammar, GrammarKind
 from hetspec.decoding.sampling import NoiseKey, Sampling
 from hetspec.rpc.contracts import DRAFT, VERIFY, WALK
 from hetspec.rpc.messages import HiddenRows, HiddenStates, VerifyItem
-from orchestrator.engine.request import GenerationRequest, Mode, Statistics
+from orchestrator.engine.request import GenerationRequest, Mode
 from tests import toy
+from tests.checked import answer, expected
 from tests.fakes import (
     Chaos,
     FakeDrafter,
@@ -59,20 +60,6 @@ def long_request(prompt_tokens: int, mode: Mode = Mode.CHAIN, max_tokens: int = 
         if toy.END_ID not in expected(request):
             return request
     raise AssertionError("the toy model ends every text")
-
-
-def expected(request: GenerationRequest) -> list[int]:
-    return toy.continuation(request.prompt_ids, request.max_tokens, request.sampling, request.noise)
-
-
-async def answer(world: World, request: GenerationRequest) -> Statistics:
-    """Whose tokens are right."""
-    ids: list[int] = []
-    async with aclosing(world.engine.generate(request)) as generation:
-        async for emission in generation:
-            ids += [token.id for token in emission.tokens]
-    assert ids == expected(request)
-    return generation.statistics
 
 
 def drafter(chaos: Chaos = no_chaos) -> FakeUnit:

@@ -92,6 +92,17 @@ async def test_verdicts_are_kept(check: GrammarCheck, monkeypatch: pytest.Monkey
         monkeypatch.setattr(asyncio, "create_subprocess_exec", None)  # nothing is tried a second time
 
 
+async def test_a_trial_that_was_ended_between_two_grammars_is_begun_anew(check: GrammarCheck) -> None:
+    await check.check(lark('start: "a"'))
+    process = check._process
+    assert process is not None
+    process.kill()
+    await process.wait()
+    await check.check(lark('start: "b"'))
+    with pytest.raises(GrammarError):
+        await check.check(lark("start: nothing_of_the_kind"))
+
+
 async def test_who_gives_up_waiting_leaves_the_next_verdict_right(check: GrammarCheck) -> None:
     await check.check(GOOD)
     with pytest.raises(TimeoutError):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from hypothesis import given
@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from hetspec.decoding.tree import ROOT, TokenTree
 from hetspec.drafting.growth import Growth
-from hetspec.rpc.messages import DraftPolicy
+from hetspec.rpc.messages import Draft, DraftPolicy
 
 LOOKUP, MODEL, GRAMMAR = 1, 2, 3
 chances = st.floats(1e-6, 1, allow_nan=False)
@@ -22,19 +22,25 @@ policies = st.builds(
 
 @dataclass
 class Record:
-    """What was added, kept beside the growth: a path of tokens and its gain, first come first, however small."""
+    """What was added, kept beside the growth: of each path of tokens the largest chance it was given."""
 
     depth: int
-    gains: dict[tuple[int, ...], float] = field(default_factory=dict)
+    chances: dict[tuple[int, ...], float] = field(default_factory=dict)
     fed: list[tuple[int, ...]] = field(default_factory=list)
-    numbers: list[tuple[int, ...]] = field(default_factory=list)
 
     def add(self, parent: tuple[int, ...], candidates: list[tuple[int, float]]) -> None:
         for token, chance in candidates:
             path = (*parent, token)
-            if len(path) <= self.depth and path not in self.gains:
-                self.gains[path] = self.gains.get(parent, 1.0) * chance
-                self.numbers.append(path)
+            if len(path) <= self.depth:
+                self.chances[path] = max(chance, self.chances.get(path, 0.0))
+
+    @property
+    def gains(self) -> dict[tuple[int, ...], float]:
+        """In the order in which the paths became known."""
+        gains: dict[tuple[int, ...], float] = {}
+        for path, chance in self.chances.items():
+            gains[path] = chance * gains.get(path[:-1], 1.0)
+        return gains
 
 
 def paths_of(tree: Any) -> list[tuple[int, ...]]:
@@ -43,8 +49,10 @@ def paths_of(tree: Any) -> list[tuple[int, ...]]:
 
 def grown(policy: DraftPolicy, data: st.DataObject) -> tuple[Growth, Record]:
     """Lookup runs first, then a model that answers at random; `select` is checked on the way."""
-    growth, record = Growth(policy), Record(policy.max_depth)
-    for run in data.draw(st.lists(st.lists(st.integers(0, 3), min_size=1, max_size=6), max_size=2)):
+    is_chain = policy.width == 1
+    growth, record = Growth(policy), Record(min(policy.max_depth, policy.max_nodes) if is_chain else policy.max_depth)
+    runs = st.lists(st.lists(st.integers(0, 3), min_size=1, max_size=6), max_size=1 if is_chain else 2)
+    for run in data.draw(runs):
         chance = data.draw(chances)
         growth.add_run(run, chance, LOOKUP)
         for i, token in enumerate(run):
@@ -72,33 +80,46 @@ def grown(policy: DraftPolicy, data: st.DataObject) -> tuple[Growth, Record]:
 def check_selected(paths: list[tuple[int, ...]], policy: DraftPolicy, record: Record) -> None:
     """No step is larger than the width, and none feeds what could have no child in the tree."""
     assert len(paths) <= policy.width
-    ahead = sorted(record.gains.values(), reverse=True)[: policy.max_nodes]
+    gains = record.gains
+    ahead = sorted(gains.values(), reverse=True)[: policy.max_nodes]
     for path in paths:
-        assert record.gains[path] >= policy.min_gain
-        assert len(ahead) < policy.max_nodes or record.gains[path] > ahead[-1]
+        assert gains[path] >= policy.min_gain
+        assert policy.width == 1 or len(ahead) < policy.max_nodes or gains[path] > ahead[-1]
         assert path not in record.fed
-        assert len(path) < policy.max_depth
+        assert len(path) < record.depth
         assert len(path) == 1 or path[:-1] in record.fed
 
 
-@given(policies, st.data())
+@given(policies.filter(lambda policy: policy.width > 1), st.data())
 def test_the_draft_is_the_nodes_of_the_highest_gain_and_a_tree(policy: DraftPolicy, data: st.DataObject) -> None:
     growth, record = grown(policy, data)
     draft, fed = growth.draft()
+    paths, gains = paths_of(draft.tree), record.gains
+    likely = [path for path in gains if gains[path] >= policy.min_gain]
+    kept = sorted(likely, key=lambda path: -gains[path])[: policy.max_nodes]
+    assert set(paths) == set(kept)
+    assert len(paths) == len(kept) == len(draft.sources)
+    check_nodes(draft, fed, record)
+
+
+@given(policies.map(lambda policy: replace(policy, width=1)), st.data())
+def test_a_chain_is_the_path_of_the_largest_sum_of_gains(policy: DraftPolicy, data: st.DataObject) -> None:
+    growth, record = grown(policy, data)
+    draft, fed = growth.draft()
+    gains = {path: gain for path, gain in record.gains.items() if gain >= policy.min_gain}
+    sums = [sum(gains[path[:depth]] for depth in range(1, len(path) + 1)) for path in gains]
     paths = paths_of(draft.tree)
-    likely = [path for path in record.numbers if record.gains[path] >= policy.min_gain]
-    order = sorted(likely, key=lambda path: (-record.gains[path], record.numbers.index(path)))
-    assert set(paths) == set(order[: policy.max_nodes])
-    assert len(paths) == min(policy.max_nodes, len(order)) == len(growth.draft()[0].sources)
-    assert all(len(path) <= policy.max_depth for path in paths)
+    assert draft.tree.parents == tuple(range(-1, len(paths) - 1))
+    assert sum(gains[path] for path in paths) == max(sums, default=0.0)
+    check_nodes(draft, fed, record)
+
+
+def check_nodes(draft: Draft, fed: list[int | None], record: Record) -> None:
+    paths = paths_of(draft.tree)
     assert [None if place is None else record.fed[place] for place in fed] == [
         path if path in record.fed else None for path in paths
     ]
-    for node, path in enumerate(paths):
-        gain = 1.0
-        for ancestor in draft.tree.path(node):
-            gain *= draft.probabilities[ancestor]
-        assert gain == record.gains[path]
+    assert draft.probabilities == tuple(record.chances[path] for path in paths)
 
 
 @given(st.integers(1, 6), st.integers(1, 6), st.data())
@@ -108,7 +129,7 @@ def test_width_1_grows_the_chain_of_the_best_candidates(nodes: int, depth: int, 
     growth.add(ROOT, [(answers[0], data.draw(chances))], MODEL)
     for token in answers[1:]:
         selected = growth.select()
-        if len(growth) >= nodes:  # more would not be kept
+        if not selected:  # as deep as may be
             break
         assert len(selected) == 1
         growth.feed(selected)
@@ -118,7 +139,7 @@ def test_width_1_grows_the_chain_of_the_best_candidates(nodes: int, depth: int, 
     assert draft.tree.parents == tuple(range(-1, len(draft.tree) - 1))
 
 
-def test_a_known_node_keeps_its_estimate_and_source_and_takes_the_models_children() -> None:
+def test_a_known_node_keeps_its_source_and_takes_the_larger_estimate_and_the_models_children() -> None:
     growth = Growth(DraftPolicy(8, 3, 2, (LOOKUP, MODEL)))
     growth.add_run([7, 8], 0.5, LOOKUP)
     growth.add(ROOT, [(7, 0.9), (6, 0.2)], MODEL)
@@ -127,7 +148,7 @@ def test_a_known_node_keeps_its_estimate_and_source_and_takes_the_models_childre
     growth.add(0, [(8, 0.1), (5, 0.4)], MODEL)
     draft, fed = growth.draft()
     assert (draft.tree.tokens, draft.tree.parents) == ((7, 8, 6, 5), (-1, 0, -1, 0))
-    assert draft.probabilities == (0.5, 0.5, 0.2, 0.4)
+    assert draft.probabilities == (0.9, 0.5, 0.2, 0.4)
     assert draft.sources == (LOOKUP, LOOKUP, MODEL, MODEL)
     assert fed == [0, None, 1, None]
 

@@ -19,6 +19,9 @@ from deploy.local.settings import SETTINGS, LaunchError, check
         ("HETSPEC_THREADS", "0", "HETSPEC_THREADS = '0'"),
         ("HETSPEC_MODE", "Tree", "orchestrator: HETSPEC_MODE = 'Tree'"),
         ("HETSPEC_TARGET", "/nope", "HETSPEC_TARGET = '/nope'"),
+        ("HETSPEC_TARGET", "none", "HETSPEC_TARGET = 'none'"),
+        ("HETSPEC_DRAFT", "/nope", "HETSPEC_DRAFT = '/nope'"),
+        ("HETSPEC_EARLY_EXIT", "/nope", "HETSPEC_EARLY_EXIT = '/nope'"),
     ],
 )
 def test_a_bad_setting_is_one_line_that_names_it(name: str, value: str, says: str) -> None:
@@ -30,6 +33,7 @@ def test_a_bad_setting_is_one_line_that_names_it(name: str, value: str, says: st
 
 def test_settings_that_services_take_pass(tmp_path: Path) -> None:
     check({"HETSPEC_DRAM_BUDGET": "25%", "HETSPEC_THREADS": "2", "HETSPEC_TARGET": str(tmp_path), "HOME": "/"})
+    check({"HETSPEC_DRAFT": "none", "HETSPEC_EARLY_EXIT": "none"})
 
 
 @pytest.mark.parametrize("service", SETTINGS)

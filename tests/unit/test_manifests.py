@@ -19,13 +19,15 @@ UNITS = ("verifier", "drafter", "sampler")
 PODS = ("orchestrator", "weight-store", *UNITS)
 METRICS_PORT = 9100
 Manifest = dict[str, Any]
+MANIFESTS: list[Manifest] = [
+    manifest
+    for name in KUSTOMIZATION["resources"]
+    for manifest in yaml.safe_load_all((FOLDER / name).read_text())
+]  # fmt: skip
 
 
 def manifests(*kinds: str) -> Iterator[Manifest]:
-    for name in KUSTOMIZATION["resources"]:
-        for manifest in yaml.safe_load_all((FOLDER / name).read_text()):
-            if not kinds or manifest["kind"] in kinds:
-                yield manifest
+    return (manifest for manifest in MANIFESTS if not kinds or manifest["kind"] in kinds)
 
 
 def named(kind: str, name: str) -> Manifest:

@@ -16,7 +16,7 @@ from hetspec.rpc.contracts import DRAFT, VERIFY
 from hetspec.rpc.messages import ErrorCode, HiddenStates, SessionUpdate, UnitError, VerifyItem
 from orchestrator.engine.errors import UnitsUnavailable
 from orchestrator.engine.request import GenerationRequest, Mode, Statistics
-from tests import toy
+from tests.checked import answer, expected
 from tests.fakes import (
     PAGE_TOKENS,
     Chaos,
@@ -66,20 +66,6 @@ def world_of(verifiers: Sequence[FakeUnit], **fields: object) -> World:
 
 def request_of(prompt: Sequence[int], max_tokens: int = 12, mode: Mode = Mode.TREE, seed: int = 0) -> GenerationRequest:
     return GenerationRequest("r", tuple(prompt), Sampling(0.8), NoiseKey(seed), max_tokens, mode, 12, 4)
-
-
-def expected(request: GenerationRequest) -> list[int]:
-    return toy.continuation(request.prompt_ids, request.max_tokens, request.sampling, request.noise)
-
-
-async def answer(world: World, request: GenerationRequest) -> Statistics:
-    """Whose tokens are right."""
-    ids: list[int] = []
-    async with aclosing(world.engine.generate(request)) as generation:
-        async for emission in generation:
-            ids += [token.id for token in emission.tokens]
-    assert ids == expected(request)
-    return generation.statistics
 
 
 def value_of(world: World, name: str, unit: str = "verifier", **labels: str) -> float:
@@ -203,7 +189,7 @@ async def test_a_unit_that_is_to_end_keeps_nothing() -> None:
             async for _ in generation:
                 pass
         await draining
-        assert not used.held
+        await world.until(lambda: not used.held)
 
 
 @pytest.mark.parametrize("prefix_tokens", ["0", "50%"])

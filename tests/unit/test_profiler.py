@@ -1,12 +1,20 @@
-"""Profiles of this very process: what the samplers see, what the window holds, one at a time."""
+"""Profiles of a process by itself: what the samplers see, what the window holds, one at a time.
+
+py-spy reads all symbols of what it looks at, which in a process of many libraries takes seconds: it is shown a small
+one. Where a test is not about what it sees, a program of ours stands in for it.
+"""
 
 from __future__ import annotations
 
 import asyncio
+import json
+import subprocess
+import sys
 import sysconfig
+import textwrap
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import numpy as np
@@ -24,6 +32,39 @@ from hetspec.telemetry.task_log import CAPACITY, TaskLog
 from hetspec.telemetry.task_record import TaskKind, TaskRecord
 
 over = threading.Event()
+SAMPLING = "echo 'py-spy> Sampling process 100 times'"
+A_PROCESS_THAT_PROFILES_ITSELF = """
+    import asyncio, hashlib, json, threading
+    from dataclasses import asdict
+    from hetspec.telemetry.profiler import Profiler
+    from hetspec.telemetry.registry import new_registry
+
+    over = threading.Event()
+
+    def spin():  # most of it without the interpreter's lock, as a unit computes
+        while not over.is_set():
+            hashlib.sha256(bytes(1 << 20))
+
+    threads = [threading.Thread(target=spin, name="spinner"), threading.Thread(target=over.wait, name="sleeper")]
+    for thread in threads:
+        thread.start()
+    profile = asyncio.run(Profiler(new_registry()).profile(1))
+    over.set()
+    print(json.dumps(asdict(profile)))
+"""
+
+
+@pytest.fixture
+def py_spy_that(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[[str], None]:
+    """Puts a shell script in py-spy's place."""
+
+    def put(script: str) -> None:
+        program = tmp_path / "py-spy"
+        program.write_text(f"#!/bin/sh\n{script}\n")
+        program.chmod(0o755)
+        monkeypatch.setattr(sysconfig, "get_path", lambda _: str(tmp_path))
+
+    return put
 
 
 @pytest.fixture
@@ -50,14 +91,15 @@ def seen(profile: Profile, thread: str) -> list[Stack]:
     return [stack for stack in profile.stacks if stack.thread == thread]
 
 
-async def test_py_spy_sees_the_busy_thread_and_where_it_is(busy: None) -> None:
-    profile = await Profiler(new_registry()).profile(1)
-    assert (profile.sampler.name, profile.sampler.note) == ("py-spy", "")
-    stacks = seen(profile, "spinner")
-    assert sum(stack.samples for stack in stacks) > 0
-    assert all(any(frame.startswith("spin (") for frame in stack.frames) for stack in stacks)
-    assert not seen(profile, "sleeper")
-    assert profile.end_ns - profile.start_ns > 0.9e9
+def test_py_spy_sees_the_busy_thread_and_where_it_is() -> None:
+    program = [sys.executable, "-c", textwrap.dedent(A_PROCESS_THAT_PROFILES_ITSELF)]
+    told = json.loads(subprocess.run(program, stdout=subprocess.PIPE, check=True).stdout)
+    assert told["sampler"] == {"name": "py-spy", "rate_hz": 100, "note": ""}
+    stacks = [stack for stack in told["stacks"] if stack["thread"] == "spinner"]
+    assert sum(stack["samples"] for stack in stacks) > 0
+    assert all(any(frame.startswith("spin (") for frame in stack["frames"]) for stack in stacks)
+    assert "sleeper" not in {stack["thread"] for stack in told["stacks"]}
+    assert told["end_ns"] - told["start_ns"] > 0.9e9
 
 
 async def test_without_py_spy_a_thread_of_ours_sees_the_same_and_says_why(
@@ -72,22 +114,14 @@ async def test_without_py_spy_a_thread_of_ours_sees_the_same_and_says_why(
     assert not seen(profile, "sleeper")
 
 
-async def test_py_spy_that_may_not_look_is_replaced(
-    busy: None, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    program = tmp_path / "py-spy"
-    program.write_text("#!/bin/sh\necho 'Permission Denied: no' >&2\nexit 1\n")
-    program.chmod(0o755)
-    monkeypatch.setattr(sysconfig, "get_path", lambda _: str(tmp_path))
+async def test_py_spy_that_may_not_look_is_replaced(busy: None, py_spy_that: Callable[[str], None]) -> None:
+    py_spy_that("echo 'Permission Denied: no' >&2; exit 1")
     profile = await Profiler(new_registry()).profile(1)
     assert (profile.sampler.name, profile.sampler.note) == ("in-process", "Permission Denied: no")
 
 
-async def test_stacks_that_are_lost_on_the_way_leave_the_rest(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    program = tmp_path / "py-spy"
-    program.write_text("#!/bin/sh\necho 'py-spy> Sampling process 100 times'\necho 'it went away' >&2\nexit 3\n")
-    program.chmod(0o755)
-    monkeypatch.setattr(sysconfig, "get_path", lambda _: str(tmp_path))
+async def test_stacks_that_are_lost_on_the_way_leave_the_rest(py_spy_that: Callable[[str], None]) -> None:
+    py_spy_that(f"{SAMPLING}; echo 'it went away' >&2; exit 3")
     registry = new_registry()
     counter = Counter("eggs", "Counted.", registry=registry)
     asyncio.get_running_loop().call_later(0.5, counter.inc)
@@ -120,7 +154,8 @@ async def test_samples_of_a_thread_are_its_ticks_of_processor_time(busy: None) -
     assert all(stack.thread != "frame-sampler" for stack in stacks)
 
 
-async def test_one_profile_at_a_time() -> None:
+async def test_one_profile_at_a_time(py_spy_that: Callable[[str], None]) -> None:
+    py_spy_that(f"{SAMPLING}; sleep 1")
     profiler = Profiler(new_registry())
     first = asyncio.create_task(profiler.profile(1))
     await asyncio.sleep(0.2)
@@ -130,9 +165,10 @@ async def test_one_profile_at_a_time() -> None:
     await profiler.profile(1)
 
 
-async def test_a_profile_that_nobody_waits_for_any_more_ends_at_once() -> None:
+async def test_a_profile_that_nobody_waits_for_any_more_ends_at_once(py_spy_that: Callable[[str], None]) -> None:
+    py_spy_that(f"sleep 0.2; {SAMPLING}; exec sleep 30")
     profiler = Profiler(new_registry())
-    for delay_s in (0, 0.5):  # while py-spy starts; while it looks
+    for delay_s in (0, 0.1, 0.5):  # before py-spy starts; while it starts; while it looks
         profile = asyncio.create_task(profiler.profile(30))
         await asyncio.sleep(delay_s)
         profile.cancel()
@@ -141,6 +177,7 @@ async def test_a_profile_that_nobody_waits_for_any_more_ends_at_once() -> None:
                 await profile
         profiler.tasks.add(1, record())
         assert profiler.tasks.close() == ((), 0)
+    py_spy_that(SAMPLING)
     await profiler.profile(1)
 
 
@@ -150,7 +187,8 @@ def test_seconds_out_of_range_are_refused_by_name(seconds: int) -> None:
         check_seconds(seconds)
 
 
-async def test_a_profile_is_what_grew_in_its_window() -> None:
+async def test_a_profile_is_what_grew_in_its_window(py_spy_that: Callable[[str], None]) -> None:
+    py_spy_that(SAMPLING)
     registry = new_registry()
     counter = Counter("eggs", "Counted.", ("size",), registry=registry)
     waits = Histogram("waits", "Waited.", registry=registry, buckets=(1, 2))

@@ -23,7 +23,8 @@ from hetspec.model.kv import PAGE
 from hetspec.model.projection import FEATURES, Projection
 from hetspec.model.transformer import Rows, Span, Transformer
 from hetspec.rpc.messages import DraftPolicy
-from hetspec.training.speculation import PLAIN, Round, Speculator, Task
+from hetspec.training.speculation.rounds import PLAIN, Round, Task
+from hetspec.training.speculation.speculator import Speculator
 from tests.packs import TINY, MemoryPack
 
 LOOKUP, MODEL = 1, 2

@@ -1,11 +1,11 @@
-"""hetspec.training.agreement, against definitions spelled out row by row."""
+"""hetspec.training.evaluation.agreement, against definitions spelled out row by row."""
 
 from __future__ import annotations
 
 import numpy as np
 import pytest
 
-from hetspec.training.agreement import TOPS, AgreementCount, softmax
+from hetspec.training.evaluation.agreement import TOPS, AgreementCount, softmax
 
 ROWS, VOCABULARY = 60, 30
 

@@ -1,4 +1,4 @@
-"""hetspec.training.choosing, against numpy and scipy."""
+"""hetspec.training.corpus.choosing, against numpy and scipy."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scipy.special import log_softmax, softmax
 
-from hetspec.training.choosing import TOP, Choices
+from hetspec.training.corpus.choosing import TOP, Choices
 
 ROWS, VOCABULARY = 40, 100
 

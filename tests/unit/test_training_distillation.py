@@ -1,4 +1,4 @@
-"""hetspec.training.distillation and what feeds it, on conversations made up at random."""
+"""hetspec.training.draft.distillation and what feeds it, on conversations made up at random."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ import numpy as np
 import pytest
 import torch
 
-from hetspec.training.batches import Collator, deal
-from hetspec.training.choosing import TOP
-from hetspec.training.corpus import Corpus
-from hetspec.training.distillation import Course, Distillation
-from hetspec.training.draft_loss import LossOptions
+from hetspec.training.corpus.choosing import TOP
+from hetspec.training.corpus.held_out import held_out, is_held_out
+from hetspec.training.corpus.said import Said
+from hetspec.training.corpus.shards import Corpus
+from hetspec.training.corpus.talk import ANSWERED, ASKED, GIVEN
+from hetspec.training.draft.batches import Collator, deal
+from hetspec.training.draft.distillation import Course, Distillation
+from hetspec.training.draft.head_vocabulary import choose_head_ids, count_tokens
+from hetspec.training.draft.loss import LossOptions
+from hetspec.training.draft.student import Student
 from hetspec.training.errors import TrainingError
-from hetspec.training.generation import Said
-from hetspec.training.head_vocabulary import choose_head_ids, count_tokens
-from hetspec.training.held_out import held_out, is_held_out
-from hetspec.training.student import Student
-from hetspec.training.talk import ANSWERED, ASKED, GIVEN
 from tests.packs import TINY
 
 HEAD_IDS = np.arange(0, TINY.vocab_size, 2)

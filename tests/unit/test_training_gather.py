@@ -1,4 +1,4 @@
-"""hetspec.training.generation and gather: what a target says, and that nothing but the seed decides it."""
+"""hetspec.training.corpus.generation and gather: what a target says, and that nothing but the seed decides it."""
 
 from __future__ import annotations
 
@@ -11,12 +11,13 @@ import pytest
 import torch
 import transformers
 
-from hetspec.training.corpus import Corpus
+from hetspec.training.corpus.gather import gather
+from hetspec.training.corpus.generation import Generator
+from hetspec.training.corpus.said import Said
+from hetspec.training.corpus.shard_list import CorpusRecipe, ShardList
+from hetspec.training.corpus.shards import Corpus
+from hetspec.training.corpus.talk import ANSWERED, ASKED, GIVEN, READ, Frame
 from hetspec.training.errors import TrainingError
-from hetspec.training.gather import gather
-from hetspec.training.generation import Generator, Said
-from hetspec.training.shard_list import CorpusRecipe, ShardList
-from hetspec.training.talk import ANSWERED, ASKED, GIVEN, READ, Frame
 from hetspec.training.target import Target
 from tests.models import make_checkpoint
 

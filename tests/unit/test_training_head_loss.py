@@ -1,11 +1,11 @@
-"""hetspec.training.head_loss, against torch's own cross-entropy."""
+"""hetspec.training.draft.head_loss, against torch's own cross-entropy."""
 
 from __future__ import annotations
 
 import pytest
 import torch
 
-from hetspec.training.head_loss import SampledHead, head_loss
+from hetspec.training.draft.head_loss import SampledHead, head_loss
 
 ROWS, HIDDEN, TOKENS, NAMED = 150, 12, 40, 4
 

@@ -1,4 +1,4 @@
-"""hetspec.training.prompt_file"""
+"""hetspec.training.corpus.prompts"""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ import pytest
 
 from hetspec.model.checkpoint import open_checkpoint
 from hetspec.text.tokenizer import TextModel
+from hetspec.training.corpus.prompts import NO_CATEGORY, read_prompts
 from hetspec.training.errors import TrainingError
-from hetspec.training.prompt_file import NO_CATEGORY, read_prompts
 from tests.models import make_checkpoint
 
 

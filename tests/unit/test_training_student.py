@@ -1,4 +1,4 @@
-"""hetspec.training.student, against transformers' Llama and against the kernels that serve what was trained."""
+"""hetspec.training.draft.student, against transformers' Llama and against the kernels that serve what was trained."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ import torch
 import transformers
 
 from hetspec.model.config import ModelConfig
-from hetspec.training.choosing import TOP
-from hetspec.training.draft_folder import write_draft
-from hetspec.training.draft_runtime import OpenDraft
-from hetspec.training.follow import Follower
-from hetspec.training.generation import Said
-from hetspec.training.initial import new_student
-from hetspec.training.student import Student
+from hetspec.training.corpus.choosing import TOP
+from hetspec.training.corpus.said import Said
+from hetspec.training.draft.folder import write_draft
+from hetspec.training.draft.initial import new_student
+from hetspec.training.draft.student import Student
+from hetspec.training.evaluation.follow import Follower
+from hetspec.training.speculation.open_draft import OpenDraft
 from hetspec.training.target import Target
 from tests.models import make_checkpoint
 

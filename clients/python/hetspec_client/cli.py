@@ -14,6 +14,7 @@ from typer.core import TyperGroup
 from hetspec_client import plugins
 from hetspec_client.commands.chat import chat
 from hetspec_client.commands.expand import expand
+from hetspec_client.commands.explain import explain
 from hetspec_client.commands.generate import generate
 from hetspec_client.commands.models import models
 from hetspec_client.commands.profile import profile
@@ -47,7 +48,7 @@ def _loads(name: str) -> bool:
 
 
 app = typer.Typer(cls=Verbs, add_completion=False, pretty_exceptions_enable=False)
-for verb in (generate, chat, models, tokenize, stats, top, profile):
+for verb in (generate, chat, models, tokenize, stats, top, profile, explain):
     app.command()(expand(verb))
 
 

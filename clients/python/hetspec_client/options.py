@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal, TypedDict
 
-Mode = Literal["plain", "chain", "tree"]
+Mode = Literal["plain", "chain", "tree", "lever"]
 Json = dict[str, Any]
 
 

@@ -17,6 +17,7 @@ from hetspec.decoding.adjust import Adjuster
 from hetspec.decoding.sampling import NoiseKey, Sampling
 from hetspec.decoding.tree import ROOT
 from hetspec.drafting.candidates import Place, Proposer
+from hetspec.drafting.costs import LAST_STRETCH
 from hetspec.drafting.feature_state import FeatureState
 from hetspec.drafting.growth import Growth
 from hetspec.drafting.model_state import ModelState, TokenState
@@ -29,7 +30,6 @@ from hetspec.rpc.work import ShouldStop
 from hetspec.telemetry.profile import OperatorTotal
 from hetspec.v1.drafter_pb2 import DRAFT_SOURCE_MODEL
 
-_LAST_STRETCH = 8  # committed tokens that go together with other sessions' in the first draft step
 _HEAD_ROWS = 64  # rows whose logits are held at once
 
 
@@ -105,7 +105,7 @@ class DraftModel:
     def grow(self, requests: Sequence[DraftRequest], should_stop: ShouldStop) -> None:
         """Fills the growths. Raises CacheFullError, PassStopped: the sessions are sound then."""
         self._steps, self._kv_len, self._head_rows = [], [], 0
-        widest = max(_LAST_STRETCH, *(request.growth.width for request in requests))
+        widest = max(LAST_STRETCH, *(request.growth.width for request in requests))
         at_once = self.transformer.max_rows // widest
         for i in range(0, len(requests), at_once):
             self._grow_together([_Growing(request) for request in requests[i : i + at_once]], should_stop)
@@ -130,6 +130,8 @@ class DraftModel:
         for one in growing:
             self._catch_up(one.request.state, should_stop)
         rows = self._read([one.request.state for one in growing], should_stop)
+        for one, read in zip(growing, rows, strict=True):
+            one.request.growth.read(len(read))
         self._branch([(one, [ROOT]) for one in growing], [each[-1:] for each in rows])
         while selected := [(one, nodes) for one in growing if (nodes := one.request.growth.select())]:
             features = [row for one, nodes in selected for row in one.features(nodes)]
@@ -140,10 +142,10 @@ class DraftModel:
 
     def _catch_up(self, state: ModelState, should_stop: ShouldStop) -> None:
         """Reads all but the last stretch of what is committed, so that one pass has room for all sessions' rest."""
-        while state.waiting > _LAST_STRETCH:
+        while state.waiting > LAST_STRETCH:
             self._read([state], should_stop, min(self.transformer.max_rows, state.waiting - 1))
 
-    def _read(self, states: Sequence[ModelState], should_stop: ShouldStop, count: int = _LAST_STRETCH) -> list[Rows]:
+    def _read(self, states: Sequence[ModelState], should_stop: ShouldStop, count: int = LAST_STRETCH) -> list[Rows]:
         """The outputs of the first `count` tokens that wait, of each."""
         stretches = [state.next(count) for state in states]
         spans = [Span(state.cache, stretch.tokens) for state, stretch in zip(states, stretches, strict=True)]

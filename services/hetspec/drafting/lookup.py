@@ -19,6 +19,14 @@ class NgramIndex:
         self._ends: dict[tuple[int, ...], list[int]] = {}
         self.extend(ids)
 
+    def __len__(self) -> int:
+        return len(self._ids)
+
+    @property
+    def last(self) -> int:
+        """The last token; there must be one."""
+        return self._ids[-1]
+
     def extend(self, ids: Sequence[int]) -> None:
         for token in ids:
             self._ids.append(token)

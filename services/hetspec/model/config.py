@@ -10,6 +10,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from hetspec.model.json_fields import check_keys
+
 FAMILIES = ("llama", "mistral", "qwen2", "qwen3")
 MAX_LAYERS = 1024
 MAX_NAME_CHARS = 200
@@ -169,7 +171,7 @@ class ModelConfig:
     def from_json(cls, text: str) -> ModelConfig:
         """Raises ValueError for anything that `to_json` would not have written."""
         data = json.loads(text)
-        _check_keys("config", data, {f.name for f in fields(cls)})
+        check_keys("config", data, {f.name for f in fields(cls)})
         try:
             return cls(**{**data, "rope_scaling": _scaling_from_json(data["rope_scaling"])})
         except TypeError as error:
@@ -182,17 +184,11 @@ def _scaling_from_json(data: Any) -> RopeScaling | None:
     kind = data.get("kind") if isinstance(data, dict) else None
     if kind not in _SCALINGS:
         raise ValueError(f"rope_scaling: kind {kind!r}, must be one of {', '.join(_SCALINGS)}")
-    _check_keys("rope_scaling", data, {"kind", *(f.name for f in fields(_SCALINGS[kind]))})
+    check_keys("rope_scaling", data, {"kind", *(f.name for f in fields(_SCALINGS[kind]))})
     values: dict[str, Any] = {
         key: tuple(value) if key == "factors" else value for key, value in data.items() if key != "kind"
     }
     return _SCALINGS[kind](**values)
-
-
-def _check_keys(where: str, data: Any, expected: set[str]) -> None:
-    found = set(data) if isinstance(data, dict) else set()
-    if found != expected:
-        raise ValueError(f"{where}: unknown fields {sorted(found - expected)}, missing {sorted(expected - found)}")
 
 
 def _check_positive(record: object, *names: str) -> None:

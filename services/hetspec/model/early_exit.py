@@ -25,6 +25,7 @@ Weights = Mapping[str, NDArray[np.float32]]
 DRAFT_FEATURES = 5  # see `draft_features`
 MATCHES = 2  # see `Predictor.features`
 _LEAST_LOG = -14.0  # of a draft's probability
+_LEAST = 1e-30  # below what is told apart, and no zero
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +47,7 @@ class DraftedRows:
         return cls(
             np.array([-1, *(parent + 1 for parent in tree.parents)]),
             np.array([last, *tree.tokens]),
-            np.log(np.array([1.0, *probabilities])).astype(np.float32),
+            np.log(np.maximum([1.0, *probabilities], _LEAST)).astype(np.float32),
             np.array([0, *sources]),
         )
 
@@ -62,7 +63,7 @@ class DraftedRows:
         above, sums = np.maximum(self.parents, 0), own
         while True:  # every turn makes one level more right
             longer = own + np.where(self.parents >= 0, sums[above], 0.0)
-            if np.array_equal(longer, sums):
+            if np.array_equal(longer, sums, equal_nan=True):
                 return sums
             sums = longer
 

@@ -20,8 +20,10 @@ from hetspec.model.team import Team
 
 Rows = NDArray[np.float32]  # [rows, hidden]
 
-Look = Callable[[Rows], None]
-"""Is shown a pass's rows as they are after some layers; the array is the pass's own, and good until it goes on."""
+Look = Callable[[Rows], NDArray[np.bool_] | None]
+"""Is shown a pass's rows as they are after some layers; the array is the pass's own, and good until it goes on. Returns
+which of them go on, None for all: what the others leave in the cache must not be committed, and no row that goes on may
+attend to it."""
 
 ROWS_BETWEEN_STOPS = 256  # layers * rows between two looks at `should_stop`: some tens of milliseconds
 
@@ -46,11 +48,15 @@ class Span:
 
 
 class RowTable:
-    """The rows of a pass as the native code reads them (`forward`): see its column names."""
+    """The rows of a pass as the native code reads them (`forward`): see its column names.
+
+    left: int64, which of the rows that the pass began with still go through it. tokens, kv_len: of all it began with.
+    """
 
     def __init__(self, spans: Sequence[Span]) -> None:
         self.tokens: list[int] = []
         self.kv_len: list[int] = []
+        self.by_layer: list[int] = []  # rows that entered each layer so far
         rows: list[tuple[int, ...]] = []
         path: list[int] = []
         pages: list[int] = []
@@ -71,6 +77,16 @@ class RowTable:
         self.rows = np.array(rows, np.int64).reshape(-1, forward.ROW_COLUMNS)
         self.path = np.array(path, np.int64)
         self.pages = np.array(pages, np.int64)
+        self.left = np.arange(len(rows))
+
+    @property
+    def attended(self) -> int:
+        """Positions that the rows left attend to, all told."""
+        return int(self.rows[:, [forward.PREFIX, forward.PATH_LEN]].sum())
+
+    def keep(self, going_on: NDArray[np.bool_]) -> None:
+        """Of the rows left."""
+        self.rows, self.left = np.ascontiguousarray(self.rows[going_on]), self.left[going_on]
 
 
 class Transformer:
@@ -106,9 +122,9 @@ class Transformer:
         should_stop: Callable[[], bool] | None = None,
         looks: Mapping[int, Look] | None = None,
     ) -> tuple[Rows, RowTable]:
-        """Hidden rows before the final norm, [rows, hidden], span after span; appended tokens are committed then.
+        """Hidden rows before the final norm, [rows left, hidden], span after span; appended tokens are committed then.
 
-        looks: by the number of layers, from 1 to n_layers, after which to look.
+        looks: by the number of layers, from 1 to n_layers, after which to look. Appended tokens' rows must go on.
         Raises CacheFullError, PassStopped (the caches' committed parts are as before), ValueError for a token that the
         vocabulary lacks or more than `max_rows` rows or `max_context` positions.
         """
@@ -122,7 +138,11 @@ class Transformer:
         self._run_layers(table, should_stop, looks or {})
         for span in spans:
             span.cache.length += len(span.append)
-        return self.plan.x[:rows].copy(), table
+        return self.plan.x[: len(table.left)].copy(), table
+
+    def embeddings(self, tokens: Sequence[int]) -> Rows:
+        """float32 [tokens, hidden]: what the first layer is given of each."""
+        return self._embed[list(tokens)].astype(np.float32)
 
     def _embed_rows(self, spans: Sequence[Span], table: RowTable) -> None:
         self.plan.x[: len(table.tokens)] = self._embed[table.tokens]
@@ -135,7 +155,6 @@ class Transformer:
     def _run_layers(self, table: RowTable, should_stop: Callable[[], bool] | None, looks: Mapping[int, Look]) -> None:
         entries, addresses, native = self.plan.entries, self.weights.addresses, forward.run_layers
         step = max(1, ROWS_BETWEEN_STOPS // len(table.rows))
-        attended = sum(table.kv_len)
 
         def native_layers(thread: int) -> None:
             native(entries, table.rows, table.path, table.pages, addresses, self.clocks.table, thread)
@@ -147,9 +166,21 @@ class Transformer:
                         raise PassStopped(layer)
                     entries[forward.FIRST], entries[forward.LAST] = layer, end
                     self.team.run(native_layers)
-                    self.clocks.attended(attended, end - layer)
+                    self.clocks.attended(table.attended, end - layer)
+                    table.by_layer += [len(table.left)] * (end - layer)
                     if end in looks:
-                        looks[end](self.plan.x[: len(table.rows)])
+                        self._look(looks[end], table)
+
+    def _look(self, look: Look, table: RowTable) -> None:
+        """Rows that go on close up."""
+        x = self.plan.x[: len(table.left)]
+        going_on = look(x)
+        if going_on is None or going_on.all():
+            return
+        table.keep(going_on)
+        rows = len(table.left)
+        x[:rows] = x[going_on]
+        self.plan.start(rows)
 
     def _check(self, spans: Sequence[Span], looks: Mapping[int, Look]) -> None:
         rows = sum(span.rows for span in spans)

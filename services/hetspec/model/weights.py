@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import os
 import threading
+from collections.abc import Callable
 from pathlib import Path
-from typing import Protocol
+from typing import Protocol, TypeVar
 
 import grpc
 import numpy as np
 from numpy.typing import NDArray
 
 from hetspec.model.cut import NEVER, Cut
+from hetspec.model.early_exit_artefact import EarlyExitArtefact
 from hetspec.model.fingerprint import identity_of
 from hetspec.model.lease import (
     Backoff,
@@ -33,12 +35,14 @@ __all__ = [
     "WeightsChangedError",
     "WeightsError",
     "WeightsUnavailableError",
+    "read_early_exit",
     "read_manifest",
 ]
 
 _DIRECT_ALIGN = 4096
 _RETRIED = (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED, grpc.StatusCode.CANCELLED)
 Bytes = NDArray[np.uint8]
+_Answer = TypeVar("_Answer")
 
 
 class _Reader(Protocol):
@@ -133,12 +137,34 @@ def read_manifest(address: str, role: str, timeout_s: float, tls: RpcTls | None 
         keeper.close()
 
 
+def read_early_exit(address: str, timeout_s: float, tls: RpcTls | None = None) -> EarlyExitArtefact | None:
+    """None: the store has none. Raises WeightsError."""
+    keeper = LeaseKeeper(address, "", "", tls)
+
+    def ask(left_s: float) -> EarlyExitArtefact:
+        return EarlyExitArtefact.from_pb(keeper.stub.GetEarlyExit(pb.GetEarlyExitRequest(), timeout=left_s))
+
+    try:
+        return _asked(keeper, "early exit", timeout_s, ask)
+    except RoleMissingError:
+        return None
+    finally:
+        keeper.close()
+
+
 def _fetch_manifest(keeper: LeaseKeeper, role: str, timeout_s: float) -> Manifest:
+    def ask(left_s: float) -> Manifest:
+        return Manifest.from_pb(keeper.stub.GetManifest(pb.GetManifestRequest(role=role), timeout=left_s))
+
+    return _asked(keeper, "manifest", timeout_s, ask)
+
+
+def _asked(keeper: LeaseKeeper, what: str, timeout_s: float, ask: Callable[[float], _Answer]) -> _Answer:
+    """ask: given the seconds that are left; may raise ValueError for an answer that makes no sense."""
     backoff = Backoff(timeout_s, f"weight store {keeper.address}: no answer")
     while True:
         try:
-            answer = keeper.stub.GetManifest(pb.GetManifestRequest(role=role), timeout=max(backoff.left_s, 0.1))
-            return Manifest.from_pb(answer)
+            return ask(max(backoff.left_s, 0.1))
         except grpc.RpcError as error:
             if error.code() not in _RETRIED:
                 missing = error.code() == grpc.StatusCode.NOT_FOUND
@@ -146,7 +172,7 @@ def _fetch_manifest(keeper: LeaseKeeper, role: str, timeout_s: float) -> Manifes
                 raise kind(f"weight store {keeper.address}: {error.details()}") from error
             backoff.wait(error.details())
         except ValueError as error:
-            raise WeightsUnavailableError(f"weight store {keeper.address}: manifest: {error}") from error
+            raise WeightsUnavailableError(f"weight store {keeper.address}: {what}: {error}") from error
 
 
 def _open_local(grant: pb.LeaseGrant) -> PackFile | None:

@@ -18,6 +18,7 @@ from orchestrator.api.auth import Authentication
 from orchestrator.api.body_limit import BodyLimit
 from orchestrator.api.cors import Cors
 from orchestrator.api.errors import ApiError
+from orchestrator.api.explanations import explanation_routes
 from orchestrator.api.head import HeadAsGet
 from orchestrator.api.key_metrics import KeyMetrics
 from orchestrator.api.metrics import Metrics
@@ -65,5 +66,6 @@ def create_app(
     app.include_router(status_routes(context))
     app.include_router(token_routes(context))
     app.include_router(observe_routes(context))
+    app.include_router(explanation_routes(engine, context.explanations))
     served = Cors(app, settings.cors_origins.split(",")) if settings.cors_origins else app
     return RequestLog(served, traces)

@@ -14,12 +14,13 @@ from orchestrator.api.request_log import request_id
 from orchestrator.api.response_format import check_grammar
 from orchestrator.api.sampling import sampling_of
 from orchestrator.api.schemas import ChatBody, CompletionBody, GenerationBody, HetspecOptions
+from orchestrator.api.speculation import speculation_of
 from orchestrator.api.token_limit import TokenLimit
+from orchestrator.clock.clock import Arrival
 from orchestrator.engine.engine import Engine, EngineDescription
 from orchestrator.engine.errors import UnitsUnavailable
 from orchestrator.engine.request import GenerationRequest, Mode
 
-DEFAULT_NODES, DEFAULT_DEPTH = 32, 5
 DEFAULT_COMPLETION_TOKENS = 16  # OpenAI's
 SEED_BITS = 53  # of a seed that is drawn: every JSON reader gives it back whole
 
@@ -101,6 +102,7 @@ async def _prepared(
     defaults: Defaults,
 ) -> Prepared:
     options = body.hetspec or HetspecOptions()
+    speculation = speculation_of(options, defaults.mode, defaults.min_gain)
     sampling = sampling_of(body, engine.text.vocabulary)
     seed = secrets.randbits(SEED_BITS) if body.seed is None else body.seed
     deadline = asyncio.get_running_loop().time() + _timeout_s(body, defaults)
@@ -113,23 +115,35 @@ async def _prepared(
             sampling=sampling,
             noise=NoiseKey(seed, prompt_index, choice_index),
             max_tokens=_checked_max_tokens(body, limit.tokens(prompt, engine.description.max_context)),
-            mode=Mode(options.mode) if options.mode else defaults.mode,
-            max_nodes=options.max_nodes or DEFAULT_NODES,
-            max_depth=options.max_depth or DEFAULT_DEPTH,
+            mode=speculation.mode,
+            max_nodes=speculation.max_nodes,
+            max_depth=speculation.max_depth,
             stop=tuple(body.stop or ()),
             min_tokens=body.min_tokens or 0,
             ignore_eos=bool(body.ignore_eos),
             grammar=named.grammar if named else None,
             top_logprobs=logprobs.top,
             scores_prompt=logprobs.of_prompt and logprobs.top is not None,
-            min_gain=defaults.min_gain if options.min_gain is None else options.min_gain,
+            min_gain=speculation.min_gain,
             reuse_prefix=options.prefix_cache is not False,
             deadline=deadline,
+            arrival=_arrival(options, engine),
+            objective=speculation.objective,
+            disabled=speculation.disabled,
         )
         for prompt_index, prompt in enumerate(prompts)
         for choice_index in range(body.n or 1)
     ]
     return Prepared(tuple(prompts), tuple(requests), seed)
+
+
+def _arrival(options: HetspecOptions, engine: Engine) -> Arrival | None:
+    for field in ("arrival_ns", "sessions"):
+        if getattr(options, field) is not None and engine.world is None:
+            raise invalid(f"hetspec.{field}", f"hetspec.{field}: may only be given under an emulated clock")
+    if options.arrival_ns is None and options.sessions is None:
+        return None
+    return Arrival(options.arrival_ns or 0, options.sessions or 1)
 
 
 def _timeout_s(body: GenerationBody, defaults: Defaults) -> float:

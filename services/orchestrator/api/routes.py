@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from fastapi import APIRouter, Request, Response
@@ -12,6 +12,7 @@ from prometheus_client import CONTENT_TYPE_LATEST
 from orchestrator.api.admission import Admission
 from orchestrator.api.answers import Answer, Head, chat_answer, completion_answer, system_fingerprint
 from orchestrator.api.auth import client_of
+from orchestrator.api.explanations import Explanations
 from orchestrator.api.metrics import Metrics
 from orchestrator.api.prepare import (
     Defaults,
@@ -37,6 +38,7 @@ class Context:
     metrics: Metrics
     defaults: Defaults
     started: int  # Unix time
+    explanations: Explanations = field(default_factory=Explanations)
 
     def head(self) -> Head:
         description = self.engine.description
@@ -45,7 +47,7 @@ class Context:
 
 def generation_routes(context: Context) -> APIRouter:
     router = APIRouter(prefix="/v1", route_class=StrictRoute)
-    serving = Serving(context.engine, context.admission, context.metrics)
+    serving = Serving(context.engine, context.admission, context.metrics, context.explanations)
 
     @router.post("/chat/completions")
     async def chat_completions(body: ChatBody, http: Request) -> Response:

@@ -13,7 +13,7 @@ from orchestrator.api.answers import Usage
 from orchestrator.api.choices import SideBySide
 from orchestrator.api.metrics import ChoiceObservation, Observation
 from orchestrator.api.prepare import Prepared
-from orchestrator.engine.engine import Generation
+from orchestrator.engine.engine import Generation, PumpedGeneration
 from orchestrator.engine.errors import RequestFailed
 from orchestrator.engine.request import Emission, Statistics
 
@@ -23,7 +23,7 @@ _RELEASE_S = 10.0  # for the units to free what a request held
 class Choice:
     """A generation as it goes on."""
 
-    def __init__(self, generation: Generation, observation: ChoiceObservation) -> None:
+    def __init__(self, generation: Generation | PumpedGeneration, observation: ChoiceObservation) -> None:
         self._generation = generation
         self._observation = observation
         self.tokens = 0
@@ -54,7 +54,7 @@ class Run:
 
     def __init__(
         self,
-        generations: Sequence[Generation],
+        generations: Sequence[Generation | PumpedGeneration],
         observation: Observation,
         prepared: Prepared,
         account: Account | None,

@@ -111,11 +111,15 @@ class StreamOptions(Strict):
 class HetspecOptions(Strict):
     """The extension field: how the answer is computed, which never changes a token; and what it must look like."""
 
-    mode: Literal["plain", "chain", "tree"] | None = None
+    mode: Literal["plain", "chain", "tree", "lever"] | None = None
+    disable: list[Literal["early_exit", "cost_tree", "lazy_head", "no_draft", "calibration"]] | None = None
+    objective: Literal["latency", "energy"] | None = None
     max_nodes: Annotated[int, Field(ge=1, le=MAX_NODES)] | None = None
     max_depth: Annotated[int, Field(ge=1, le=MAX_DEPTH)] | None = None
     min_gain: Annotated[float, Field(ge=0, le=1)] | None = None
     prefix_cache: bool | None = None
+    arrival_ns: Annotated[int, Field(ge=0, lt=2**62)] | None = None  # after the beginning of a closed workload
+    sessions: Annotated[int, Field(ge=1, le=MAX_PROMPTS * MAX_N)] | None = None  # choices in it, all told
     regex: GrammarSource | None = None
     grammar: GrammarSource | None = None  # Lark, as llguidance has it
 

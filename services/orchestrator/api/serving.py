@@ -16,6 +16,7 @@ from orchestrator.api.answers import Answer
 from orchestrator.api.auth import account_of, client_of
 from orchestrator.api.choice_answers import Json
 from orchestrator.api.connection import while_connected
+from orchestrator.api.explanations import Explanations
 from orchestrator.api.metrics import Metrics
 from orchestrator.api.prepare import Prepared
 from orchestrator.api.run import Run
@@ -36,8 +37,9 @@ class Work:
 
 
 class Serving:
-    def __init__(self, engine: Engine, admission: Admission, metrics: Metrics) -> None:
+    def __init__(self, engine: Engine, admission: Admission, metrics: Metrics, explanations: Explanations) -> None:
         self._engine = engine
+        self._explanations = explanations
         self._admission = admission
         self._metrics = metrics
 
@@ -55,7 +57,7 @@ class Serving:
             async for index, emission in run:
                 emissions[index].append(emission)
         body = work.answer.whole([_joined(of_choice) for of_choice in emissions])
-        return body | {"usage": run.usage.render()} | _statistics(run, work)
+        return body | {"usage": run.usage.render()} | self._statistics(run, work)
 
     async def _chunks(self, http: Request, work: Work) -> AsyncGenerator[Json, None]:
         """Every chunk of a stream. With `include_usage`, all carry the field and one more chunk tells it."""
@@ -73,9 +75,9 @@ class Serving:
                 if emission.finish_reason is not None:
                     closing = answer.closing(index, emission.finish_reason) | usage
                     is_last = run.has_ended and not work.include_usage
-                    yield closing | (_statistics(run, work) if is_last else {})
+                    yield closing | (self._statistics(run, work) if is_last else {})
             if work.include_usage:
-                yield answer.empty() | {"usage": run.usage.render()} | _statistics(run, work)
+                yield answer.empty() | {"usage": run.usage.render()} | self._statistics(run, work)
 
     @asynccontextmanager
     async def _run(self, http: Request, work: Work) -> AsyncIterator[Run]:
@@ -100,9 +102,11 @@ class Serving:
             finally:
                 await run.end(outcome)
 
-
-def _statistics(run: Run, work: Work) -> Json:
-    return {"hetspec": statistics_json(run.statistics, work.prepared.seed)}
+    def _statistics(self, run: Run, work: Work) -> Json:
+        """Of an answer that is complete."""
+        if presences := [one.presence for one in run.statistics if one.presence is not None]:
+            self._explanations.add(work.prepared.requests[0].request_id, presences)
+        return {"hetspec": statistics_json(run.statistics, work.prepared.seed, self._engine.world)}
 
 
 def _joined(emissions: Sequence[Emission]) -> Emission:

@@ -7,16 +7,19 @@ from collections.abc import Sequence
 from itertools import zip_longest
 from typing import Any
 
+from orchestrator.api.emulation import clock_json, emulation_json
+from orchestrator.clock.world import World
 from orchestrator.engine.request import Statistics
+from orchestrator.policies.lever import LeverReport
 
-_COUNTERS = ("rounds", "drafted", "verified", "accepted", "emitted", "cached_tokens")
+_COUNTERS = ("rounds", "drafted", "verified", "pruned", "accepted", "emitted", "cached_tokens")
 _BY_DEPTH = ("drafted_by_depth", "accepted_by_depth")
 _BY_NAME = ("drafted_by_source", "accepted_by_source", "host_ns")
 
 
-def statistics_json(choices: Sequence[Statistics], seed: int) -> dict[str, Any]:
-    """seed: as the client wrote it."""
-    told = {"mode": str(choices[0].mode), **_sums(choices), "seed": seed}
+def statistics_json(choices: Sequence[Statistics], seed: int, world: World | None) -> dict[str, Any]:
+    """seed: as the client wrote it. world: the emulated one they were computed in."""
+    told = {"mode": str(choices[0].mode), **clock_json(world), **_sums(choices), "seed": seed}
     if len(choices) > 1:
         told["choices"] = [{"index": index, **_sums([choice])} for index, choice in enumerate(choices)]
     return told
@@ -33,4 +36,19 @@ def _sums(choices: Sequence[Statistics]) -> dict[str, Any]:
             named.update(getattr(choice, name))
         sums[name] = dict(named)
     accept_length = sums["emitted"] / sums["rounds"] if sums["rounds"] else 0.0
-    return sums | {"accept_length": accept_length}
+    if reports := [choice.lever for choice in choices if choice.lever is not None]:
+        sums["lever"] = _lever_json(reports)
+    presences = [choice.presence for choice in choices if choice.presence is not None]
+    return sums | {"accept_length": accept_length} | (emulation_json(presences) if presences else {})
+
+
+def _lever_json(reports: Sequence[LeverReport]) -> dict[str, Any]:
+    """Errors are means over rounds."""
+    told: dict[str, Any] = {
+        name: sum(getattr(report, name) for report in reports)
+        for name in ("rounds", "rested", "expected_tokens", "emitted_tokens")
+    }
+    for name in ("draft_error", "calibrated_error"):
+        total = sum(report.rounds * getattr(report, name) for report in reports)
+        told[name] = total / told["rounds"] if told["rounds"] else 0.0
+    return told

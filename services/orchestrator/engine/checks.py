@@ -10,7 +10,8 @@ from orchestrator.units.errors import Nonsense
 
 
 def check_hidden(hidden: HiddenStates, item: VerifyItem, row_bytes: int) -> None:
-    rows = _rows_of(item)
+    _check_pruned(hidden.pruned, item)
+    rows = _rows_of(item, hidden.pruned)
     if hidden.rows != rows:
         raise Nonsense(f"verifier: rows = {hidden.rows}, asked for {rows}")
     if len(hidden.data) != rows * row_bytes:
@@ -43,14 +44,27 @@ def check_scored(walk: Walk, item: WalkItem) -> None:
         raise Nonsense(f"sampler: {len(walk.logprobs)} logprobs for {len(item.scored)} scored tokens")
 
 
-def _rows_of(item: VerifyItem) -> int:
+def _rows_of(item: VerifyItem, pruned: Sequence[int]) -> int:
+    nodes = len(item.tree) - len(pruned)
     match item.hidden:
         case HiddenRows.NONE:
             return 0
         case HiddenRows.LAST:
-            return 1 + len(item.tree)
+            return 1 + nodes
         case HiddenRows.ALL:
-            return len(item.update.append) + len(item.tree)
+            return len(item.update.append) + nodes
+
+
+def _check_pruned(pruned: Sequence[int], item: VerifyItem) -> None:
+    """Some of the tree's nodes, ascending, where that was asked for; whoever's parent went goes too."""
+    if pruned and item.early_exit is None:
+        raise Nonsense(f"verifier: pruned {list(pruned)}, every node was to go through all layers")
+    gone = set(pruned)
+    if list(pruned) != sorted(gone) or not gone <= set(range(len(item.tree))):
+        raise Nonsense(f"verifier: pruned {list(pruned)}, must be ascending nodes of {len(item.tree)}")
+    for node, parent in enumerate(item.tree.parents):
+        if parent in gone and node not in gone:
+            raise Nonsense(f"verifier: pruned node {parent} but not node {node} below it")
 
 
 def _check_length(walk: Walk, item: WalkItem) -> None:

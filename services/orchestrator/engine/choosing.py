@@ -13,6 +13,7 @@ from orchestrator.engine.checks import check_scored, check_walk
 from orchestrator.engine.model import ModelBounds
 from orchestrator.engine.recovery import Recovery
 from orchestrator.engine.session import Session
+from orchestrator.policies.mode import Part
 from orchestrator.units.errors import FAULTS
 from orchestrator.units.replica import Replica
 from orchestrator.units.replica_set import ReplicaSet
@@ -81,4 +82,5 @@ class Choosing:
             top_logprobs=request.top_logprobs,
             constraint=conditions.constraint(request, self._bounds),
             past=conditions.past(session),
+            eager=Part.LAZY_HEAD in request.disabled,
         )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from hetspec.decoding.tree import TokenTree
+from hetspec.drafting.costs import DraftCosts
 from hetspec.rpc.messages import Draft, DraftItem, DraftPolicy
 from hetspec.telemetry.tracing import span
 from hetspec.v1 import drafter_pb2
@@ -11,13 +11,14 @@ from orchestrator.engine.checks import check_draft
 from orchestrator.engine.features import Features
 from orchestrator.engine.model import ModelBounds
 from orchestrator.engine.session import Session
-from orchestrator.policies.drafting import DraftRoom, draft_policy
+from orchestrator.policies.costs import CostQuery, CostSource
+from orchestrator.policies.drafting import STEP_ROWS, DraftRoom, draft_policy
 from orchestrator.policies.mode import Mode
 from orchestrator.units.errors import FAULTS
 from orchestrator.units.replica import Replica
 from orchestrator.units.replica_set import ReplicaSet
 
-NO_DRAFT = TokenTree()
+NO_DRAFT = Draft()
 _SOURCES = {int(number): name.removeprefix("DRAFT_SOURCE_").lower() for name, number in drafter_pb2.DraftSource.items()}
 
 
@@ -27,9 +28,10 @@ def source_names(draft: Draft) -> tuple[str, ...]:
 
 
 class Drafting:
-    def __init__(self, drafters: ReplicaSet[DraftItem, Draft], bounds: ModelBounds) -> None:
+    def __init__(self, drafters: ReplicaSet[DraftItem, Draft], bounds: ModelBounds, costs: CostSource) -> None:
         self._drafters = drafters
         self._bounds = bounds
+        self._costs = costs
 
     def prepare(self, session: Session) -> None:
         """Has the session keep the target's rows from now on, where a drafter reads them."""
@@ -38,14 +40,16 @@ class Drafting:
         if any(replica.description.reads_features for replica in self._drafters.replicas):
             session.features = Features(self._bounds.row_bytes)
 
-    async def draft(self, session: Session) -> TokenTree:
+    async def draft(self, session: Session) -> Draft:
         """A tree below the session's last token; an empty one where there is nothing sensible to be had."""
-        session.draft_sources = ()
+        session.begin_draft()
         if session.request.mode is Mode.PLAIN or (replica := self._find(session)) is None:
             return NO_DRAFT
         policy = self._policy(session, replica)
         if policy is None or self._is_too_early(session, replica) or not session.drafting.may_draft():
             return NO_DRAFT
+        if session.lever is not None:
+            policy = session.lever.refine(policy)
         try:
             with span("draft", max_nodes=policy.max_nodes):
                 draft = await self._ask(session, replica, policy)
@@ -57,8 +61,10 @@ class Drafting:
             return NO_DRAFT
         session.drafting.succeeded()
         session.draft_sources = source_names(draft)
+        if session.lever is not None:
+            session.lever.drafted(draft, policy)
         session.statistics.add_draft(draft.tree, session.draft_sources)
-        return draft.tree
+        return draft
 
     def _find(self, session: Session) -> Replica[DraftItem, Draft] | None:
         seat = session.drafter
@@ -85,7 +91,17 @@ class Drafting:
             drafter=replica.description,
             drafter_context=replica.description.max_context - length,
         )
-        return draft_policy(session.request.mode, room)
+        if session.lever is not None:
+            return draft_policy(Mode.LEVER, room, self._costs_now(session, replica))
+        mode = session.request.mode
+        return draft_policy(Mode.TREE if mode is Mode.LEVER else mode, room)
+
+    def _costs_now(self, session: Session, replica: Replica[DraftItem, Draft]) -> DraftCosts | None:
+        request = session.request
+        rows = 1 + min(request.max_nodes, replica.description.max_nodes)
+        return self._costs.costs(
+            CostQuery(request.objective, session.mark.length, rows, STEP_ROWS, replica.description)
+        )
 
     async def _ask(self, session: Session, replica: Replica[DraftItem, Draft], policy: DraftPolicy) -> Draft:
         seat, request = session.drafter, session.request

@@ -4,19 +4,29 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+import logging
 import secrets
+from functools import partial
 
 from prometheus_client import CollectorRegistry
 
 from hetspec.decoding.constraint import Grammar
+from hetspec.hardware.cost_as import RealShapes
+from hetspec.model.config import ModelConfig
+from hetspec.rpc.logs import log_event
 from hetspec.text.tokenizer import TextModel
+from orchestrator.clock.clock import Clock, HostClock
+from orchestrator.clock.world import World
 from orchestrator.engine.choosing import Choosing
 from orchestrator.engine.drafting import Drafting
+from orchestrator.engine.emulated_costs import EmulatedCosts
 from orchestrator.engine.errors import ContextTooLong, UnitsUnavailable
 from orchestrator.engine.generation import Generation
 from orchestrator.engine.grammar_check import GrammarCheck
+from orchestrator.engine.host_costs import HostCosts
 from orchestrator.engine.model import EngineDescription, ModelBounds
 from orchestrator.engine.output import Output
+from orchestrator.engine.pumped import PumpedGeneration
 from orchestrator.engine.recovery import Recovery
 from orchestrator.engine.request import GenerationRequest
 from orchestrator.engine.round import Steps
@@ -24,13 +34,14 @@ from orchestrator.engine.scoring import Scoring
 from orchestrator.engine.session import Digests, Session
 from orchestrator.engine.settings import EngineSettings
 from orchestrator.engine.verifying import Verifying
+from orchestrator.policies.costs import CostSource
 from orchestrator.units.fleet import Fleet
 from orchestrator.units.metrics import UnitsMetrics
 from orchestrator.units.settings import Addresses
 from orchestrator.units.watch import Watch
 from orchestrator.units.weight_store import Checkpoint, fetch_checkpoint
 
-__all__ = ["Engine", "EngineDescription", "Generation"]
+__all__ = ["Engine", "EngineDescription", "Generation", "PumpedGeneration"]
 
 
 class Engine:
@@ -45,16 +56,23 @@ class Engine:
         """registry: takes the metrics of the engine's units."""
         self._addresses = addresses
         self._settings = settings or EngineSettings()
+        self.world = self._settings.world.make() if self._settings.world else None
+        self._clock: Clock = self.world or HostClock()
         self._fleet = Fleet(
             addresses,
             self._settings.fleet,
             self._settings.prompt_chunk_tokens,
             self._settings.tls,
             UnitsMetrics(registry or CollectorRegistry()),
+            self.world,
         )
         self.watch = Watch(self._fleet, addresses.weight_store, self._settings.tls)
         self._recovery = Recovery(self._settings.max_rebuilds, self._fleet.has)
+        self._costs: CostSource = HostCosts(self._fleet.verifiers)
+        if self.world is not None:
+            self._costs = EmulatedCosts(self.world.hardware)
         self._checkpoint: Checkpoint | None = None
+        self._problem: str | None = None  # of pricing what runs
         self._fetching: asyncio.Task[None] | None = None
         self._grammar_check: GrammarCheck | None = None
         # Names are unique among all orchestrators that may ever share a unit, restarts of this one included.
@@ -75,7 +93,7 @@ class Engine:
     def ready(self) -> dict[str, bool]:
         """Of what a request cannot do without; the drafter is not among it."""
         checkpoint = self._checkpoint
-        mismatch = checkpoint is not None and self._fleet.problem() is not None
+        mismatch = checkpoint is not None and (self._problem or self._fleet.problem()) is not None
         verifiers, samplers = bool(self._fleet.verifiers.replicas), bool(self._fleet.samplers.replicas)
         if verifiers and samplers and mismatch:
             verifiers = samplers = False
@@ -95,7 +113,7 @@ class Engine:
     def description(self) -> EngineDescription:
         """Raises UnitsUnavailable while a required unit is missing."""
         checkpoint = self._known_checkpoint()
-        if (problem := self._fleet.problem()) is not None:
+        if (problem := self._problem or self._fleet.problem()) is not None:
             raise UnitsUnavailable(problem)
         verifier, sampler = self._fleet.verifiers.description, self._fleet.samplers.description
         assert verifier is not None
@@ -115,7 +133,7 @@ class Engine:
             self._grammar_check = GrammarCheck(self.text.spec, self.description.vocab_size)
         await self._grammar_check.check(grammar)
 
-    def generate(self, request: GenerationRequest) -> Generation:
+    def generate(self, request: GenerationRequest) -> Generation | PumpedGeneration:
         """Raises UnitsUnavailable and ContextTooLong before any unit works."""
         description = self.description
         prompt, output = len(request.prompt_ids), request.max_tokens
@@ -123,14 +141,21 @@ class Engine:
             limit = description.max_context
             raise ContextTooLong(f"{prompt} prompt tokens and {output} to come do not fit a context of {limit}")
         digests = Digests(description.digests["verifier"], description.digests["sampler"])
-        session = Session(f"{self._prefix}-{next(self._numbers)}/{request.request_id}", request, digests)
-        return Generation(session, self._steps(), Output(request, self.text))
+        name = f"{self._prefix}-{next(self._numbers)}/{request.request_id}"
+        session = Session(name, request, digests, self._clock)
+        generation = Generation(session, self._steps(), Output(request, self.text))
+        if (world := self.world) is None:
+            return generation
+        chunk = self._bounds().prompt_chunk_tokens
+        plain_ns = partial(world.hardware.pricing.plain, len(request.prompt_ids), chunk_tokens=chunk)
+        return PumpedGeneration(generation, world, request.arrival, plain_ns)
 
     def _steps(self) -> Steps:
         bounds, fleet = self._bounds(), self._fleet
         verifying = Verifying(fleet.verifiers, bounds, self._recovery)
         choosing = Choosing(fleet.samplers, bounds, self._recovery)
-        return Steps(Drafting(fleet.drafters, bounds), verifying, choosing, Scoring(verifying, choosing, bounds))
+        drafting = Drafting(fleet.drafters, bounds, self._costs)
+        return Steps(drafting, verifying, choosing, Scoring(verifying, choosing, bounds))
 
     def _bounds(self) -> ModelBounds:
         verifier = self._fleet.verifiers.description
@@ -151,5 +176,18 @@ class Engine:
 
     async def _fetch_checkpoint(self) -> None:
         checkpoint = await fetch_checkpoint(self._addresses.weight_store, self._settings.tls)
+        if self.world is not None:
+            self._price(self.world, checkpoint)
         self._fleet.serve(checkpoint.fingerprint)
         self._checkpoint = checkpoint
+
+    def _price(self, world: World, checkpoint: Checkpoint) -> None:
+        try:
+            target, draft = checkpoint.config_json, checkpoint.draft_config_json
+            draft_config = ModelConfig.from_json(draft) if draft else None
+            world.hardware.run(RealShapes.of(ModelConfig.from_json(target), draft_config))
+        except ValueError as error:
+            self._problem = str(error)
+            log_event("the models cannot be priced", reason=self._problem, level=logging.ERROR)
+        else:
+            world.when_idle(self._fleet.forget_prefixes)

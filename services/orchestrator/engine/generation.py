@@ -6,7 +6,8 @@ import asyncio
 import time
 
 from hetspec.telemetry.tracing import span
-from orchestrator.engine.errors import DeadlineExceeded, UnitsUnavailable
+from orchestrator.clock.world import NotPriced
+from orchestrator.engine.errors import DeadlineExceeded, RequestFailed, UnitsUnavailable
 from orchestrator.engine.output import Output
 from orchestrator.engine.request import Emission, EmittedToken, GenerationRequest, Statistics
 from orchestrator.engine.round import Steps, run_round
@@ -63,15 +64,21 @@ class Generation:
     async def _next(self) -> Emission:
         session, statistics = self._session, self._session.statistics
         start_ns, in_units_ns = time.perf_counter_ns(), session.in_units_ns
+        if statistics.presence is not None:
+            statistics.presence.round = statistics.rounds + 1
         try:
             with span("round", number=statistics.rounds + 1):
                 async with asyncio.timeout_at(session.request.deadline):
                     emission = await self._advance()
         except TimeoutError:
             raise DeadlineExceeded(f"out of time after {statistics.emitted} tokens") from None
+        except NotPriced as error:
+            raise RequestFailed(f"its time and energy cannot be told: {error}") from error
         except NoReplica as error:
             raise UnitsUnavailable(str(error)) from error
         statistics.emitted += len(emission.tokens)
+        if statistics.presence is not None:
+            statistics.presence.emitted(len(emission.tokens), session.clock.now_ns())
         round_ns = time.perf_counter_ns() - start_ns
         statistics.add_host_ns("orchestrator", max(0, round_ns - (session.in_units_ns - in_units_ns)))
         return emission

@@ -57,6 +57,12 @@ class GrammarCheck:
 
     async def _try(self, grammar: Grammar) -> str | None:
         try:
+            return await self._ask(grammar)
+        except ConnectionError:  # the process has ended since it was asked last: another one takes its place
+            return await self._ask(grammar)
+
+    async def _ask(self, grammar: Grammar) -> str | None:
+        try:
             process = self._process or await self._begin()
             await _tell(process, {"kind": grammar.kind, "source": grammar.source})
             answer = await _read(process)

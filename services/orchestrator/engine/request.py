@@ -10,7 +10,11 @@ from hetspec.decoding.constraint import Grammar
 from hetspec.decoding.sampling import NoiseKey, Sampling
 from hetspec.decoding.tree import TokenTree
 from hetspec.rpc.messages import TokenLogprobs
+from orchestrator.clock.clock import Arrival
+from orchestrator.clock.presence import Presence
+from orchestrator.policies.lever import LeverReport
 from orchestrator.policies.mode import Mode as Mode
+from orchestrator.policies.mode import Objective, Part, parts_of
 
 FinishReason = Literal["stop", "length"]
 
@@ -22,7 +26,8 @@ class GenerationRequest:
     max_tokens 0: nothing is generated. min_tokens: so many come before an end token may, and before a stop string ends
     the text. ignore_eos: end tokens are tokens like any other. grammar: of the output. top_logprobs None: no logprobs.
     scores_prompt: logprobs of the prompt's tokens too. reuse_prefix: KV may be shared with other choices that begin
-    with the same tokens.
+    with the same tokens. arrival: in an emulated world, where it is part of a closed workload. objective: of a tree
+    that its costs size. disabled: parts of the mode that are switched off.
     """
 
     request_id: str
@@ -42,6 +47,9 @@ class GenerationRequest:
     scores_prompt: bool = False
     reuse_prefix: bool = True
     min_gain: float = 0.0
+    arrival: Arrival | None = None
+    objective: Objective = Objective.LATENCY
+    disabled: frozenset[Part] = frozenset()
 
     def __post_init__(self) -> None:
         if not self.prompt_ids:
@@ -55,6 +63,13 @@ class GenerationRequest:
             raise ValueError(f"min_tokens = {self.min_tokens}, must be in [0, {self.max_tokens}]")
         if self.scores_prompt and self.top_logprobs is None:
             raise ValueError("scores_prompt: needs top_logprobs")
+        if foreign := self.disabled - parts_of(self.mode):
+            raise ValueError(f"disabled: mode {self.mode} has no {', '.join(sorted(foreign))}")
+
+    @property
+    def parts(self) -> frozenset[Part]:
+        """Of the mode, those that are on."""
+        return parts_of(self.mode) - self.disabled
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,11 +97,11 @@ class Emission:
 class Statistics:
     """Raw counters of one request.
 
-    drafted: nodes the drafter returned. verified: nodes in target passes. accepted: drafted nodes that became output;
-    the bonus of a round is none. emitted: tokens given out, the end token included. rebuilds: how often a verifier had
-    to be told all tokens again, as the one before was lost or failed. cached_tokens: of the prompt, which the verifier
-    had read for others already. host_ns: of each unit, its share of every pass by rows; "queue", waiting for work of
-    others; "orchestrator", the rest of the rounds, transport included.
+    drafted: nodes the drafter returned. verified: nodes in target passes. pruned: of these, that left the pass early.
+    accepted: drafted nodes that became output; the bonus of a round is none. emitted: tokens given out, the end token
+    included. rebuilds: how often a verifier had to be told all tokens again, as the one before was lost or failed.
+    cached_tokens: of the prompt, which the verifier had read for others already. host_ns: of each unit, its share of
+    every pass by rows; "queue", waiting for work of others; "orchestrator", the rest of the rounds, transport included.
     """
 
     mode: Mode
@@ -94,6 +109,7 @@ class Statistics:
     rounds: int = 0
     drafted: int = 0
     verified: int = 0
+    pruned: int = 0
     accepted: int = 0
     emitted: int = 0
     rebuilds: int = 0
@@ -103,6 +119,8 @@ class Statistics:
     drafted_by_source: dict[str, int] = field(default_factory=dict)  # lookup, model, grammar
     accepted_by_source: dict[str, int] = field(default_factory=dict)
     host_ns: dict[str, int] = field(default_factory=dict)
+    presence: Presence | None = None  # in an emulated world
+    lever: LeverReport | None = None  # of a tree that its costs size
 
     @property
     def accept_length(self) -> float:

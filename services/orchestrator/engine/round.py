@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import asyncio
 from dataclasses import dataclass
 
-from hetspec.decoding.tree import TokenTree
-from hetspec.rpc.messages import Walk
+from hetspec.rpc.messages import Draft, Walk
 from orchestrator.engine.choosing import Choosing
 from orchestrator.engine.drafting import Drafting
 from orchestrator.engine.scoring import Scoring
@@ -24,20 +22,20 @@ class Steps:
 
 async def run_round(session: Session, steps: Steps) -> Walk:
     """Decides at least one token more. Raises EngineError."""
-    tree = await _draft_while_prefilling(session, steps)
-    hidden = await steps.verifying.verify(session, tree)
-    walk = await steps.choosing.choose(session, tree, hidden)
-    session.commit(walk, hidden)
+    draft = await _draft_while_prefilling(session, steps)
+    verified = await steps.verifying.verify(session, draft)
+    walk = await steps.choosing.choose(session, verified.tree, verified.hidden)
+    session.commit(walk, verified)
     return walk
 
 
-async def _draft_while_prefilling(session: Session, steps: Steps) -> TokenTree:
+async def _draft_while_prefilling(session: Session, steps: Steps) -> Draft:
     """A long prompt goes through target and draft at the same time."""
     if not steps.verifying.needs_prefill(session):
         return await steps.drafting.draft(session)
-    draft = asyncio.create_task(steps.drafting.draft(session))
+    draft = session.clock.spawn(steps.drafting.draft(session))
     try:
         await steps.verifying.prefill(session)
-        return await draft
+        return await session.clock.join(draft)
     finally:
         draft.cancel()

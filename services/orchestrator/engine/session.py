@@ -11,10 +11,14 @@ import numpy as np
 
 from hetspec.decoding.history import History
 from hetspec.rpc.messages import Draft, DraftItem, HiddenStates, TokenLogprobs, VerifyItem, Walk
+from orchestrator.clock.clock import Clock
 from orchestrator.engine.draft_backoff import DraftBackoff
 from orchestrator.engine.features import Features
 from orchestrator.engine.request import GenerationRequest, Statistics
 from orchestrator.engine.seat import Mark, Seat, mark_at
+from orchestrator.engine.verified import Verified
+from orchestrator.policies.lever import Lever
+from orchestrator.policies.mode import Part
 from orchestrator.units.batcher import Served
 from orchestrator.units.prefix_source import Ids
 
@@ -30,15 +34,17 @@ class Digests:
 class Session:
     """`history` is prompt and output. Its last token is decided; units see it in the round that follows."""
 
-    def __init__(self, session_id: str, request: GenerationRequest, digests: Digests) -> None:
+    def __init__(self, session_id: str, request: GenerationRequest, digests: Digests, clock: Clock) -> None:
         self.id = session_id
         self.request = request
+        self.clock = clock
         self.digests = digests
         self.history = History(request.prompt_ids)
         self.mark = Mark(len(self.history), self.history.hash)
         self.verifier: Seat[VerifyItem, HiddenStates] = Seat(session_id)
         self.drafter: Seat[DraftItem, Draft] = Seat(session_id)
         self.drafting = DraftBackoff()
+        self.lever = Lever(request.parts) if Part.COST_TREE in request.parts else None
         self.features: Features | None = None  # where the drafter reads them
         self.draft_sources: tuple[str, ...] = ()  # of each node of this round's draft
         repeats = request.sampling.repetition_penalty != 1
@@ -47,7 +53,7 @@ class Session:
         self.faults = 0  # of units this session cannot do without, since its last progress
         self.lost_units: set[str] = set()  # since then: incarnations that were lost with an item of this session
         self.waits = 0  # for room in a unit, since then
-        self.statistics = Statistics(request.mode, request.noise.seed)
+        self.statistics = Statistics(request.mode, request.noise.seed, lever=self.lever.report if self.lever else None)
         self.in_units_ns = 0  # waiting for units and their passes, all told
 
     @property
@@ -60,7 +66,8 @@ class Session:
         """At a seat just taken, from what its replica has of the history (`Seat.begin_from_others`). Waiting for it to
         be read counts as queue."""
         start_ns = time.perf_counter_ns()
-        await seat.begin_from_others(self.history, self.shared_ids, read_again)
+        with self.clock.away():
+            await seat.begin_from_others(self.history, self.shared_ids, read_again)
         waited_ns = time.perf_counter_ns() - start_ns
         self.statistics.add_host_ns("queue", waited_ns)
         self.in_units_ns += waited_ns
@@ -69,6 +76,12 @@ class Session:
     def left(self) -> int:
         """Tokens that may still come."""
         return self.request.max_tokens - (self.mark.length - len(self.request.prompt_ids))
+
+    def begin_draft(self) -> None:
+        """Of this round there is none yet."""
+        self.draft_sources = ()
+        if self.lever is not None:
+            self.lever.begin_round()
 
     def mark_at(self, length: int) -> Mark:
         return self.mark if length == self.mark.length else mark_at(self.history, length)
@@ -83,20 +96,21 @@ class Session:
         self.faults = self.waits = 0
         self.lost_units.clear()
 
-    def commit(self, walk: Walk, hidden: bytes) -> None:
-        """Takes the walk's tokens into the history. A unit that saw this round's tree keeps its accepted nodes.
-
-        hidden: what the walk was chosen by.
-        """
+    def commit(self, walk: Walk, verified: Verified) -> None:
+        """Takes the tokens of a walk over what was verified into the history. A unit that saw this round's tree keeps
+        its accepted nodes."""
         seats = [seat for seat in (self.verifier, self.drafter) if seat.known == self.mark]
         accepted = len(walk.accepted)
         if self.features is not None:
-            self.features.add_accepted(self.mark.length, hidden, walk.accepted)
+            self.features.add_accepted(self.mark.length, verified.hidden, walk.accepted)
+        walk = verified.in_draft(walk)
         self._extend(walk.tokens[:accepted])
         for seat in seats:
             seat.advance(self.mark, walk.accepted)
         self._extend(walk.tokens[accepted:])
         self.got_on()
+        if self.lever is not None:
+            self.lever.learn(walk)
         self.statistics.rounds += 1
         self.statistics.add_accepted([self.draft_sources[node] for node in walk.accepted])
 

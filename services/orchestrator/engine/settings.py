@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from hetspec.rpc.tls import RpcTls
+from orchestrator.clock.settings import WorldSettings
 from orchestrator.units.settings import FleetSettings
 
 
@@ -14,3 +15,4 @@ class EngineSettings:
     max_rebuilds: int = 3  # of a session in a row, without progress
     fleet: FleetSettings = FleetSettings()
     tls: RpcTls | None = None  # to units and weight store
+    world: WorldSettings | None = None  # an emulated one; None: the host's time

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from hetspec.decoding.tree import TokenTree
-from hetspec.rpc.messages import HiddenRows, HiddenStates, VerifyItem
+from hetspec.rpc.messages import Draft, EarlyExit, HiddenRows, HiddenStates, VerifyItem
 from hetspec.telemetry.tracing import span
 from orchestrator.engine.checks import check_hidden
 from orchestrator.engine.model import ModelBounds
 from orchestrator.engine.recovery import Recovery
 from orchestrator.engine.session import Session
+from orchestrator.engine.verified import Verified
 from orchestrator.policies.batching import prompt_chunk_tokens
+from orchestrator.policies.mode import Part
 from orchestrator.units.errors import FAULTS
 from orchestrator.units.replica import Replica
 from orchestrator.units.replica_set import ReplicaSet
@@ -52,13 +54,12 @@ class Verifying:
             except FAULTS as fault:
                 await self._rebuild(session, fault)
 
-    async def verify(self, session: Session, tree: TokenTree) -> bytes:
-        """Hidden rows of the session's last token, then of the tree's nodes: float32 [1 + nodes, hidden_size]."""
+    async def verify(self, session: Session, draft: Draft) -> Verified:
         while True:
             await self.prefill(session)
             try:
-                with span("verify", nodes=len(tree)):
-                    return await self._pass_tree(session, tree)
+                with span("verify", nodes=len(draft.tree)):
+                    return await self._pass_tree(session, draft)
             except FAULTS as fault:
                 await self._rebuild(session, fault)
 
@@ -80,22 +81,25 @@ class Verifying:
         replica = session.verifier.replica
         return prompt_chunk_tokens(self._bounds.prompt_chunk_tokens, replica.load[0] if replica else 1)
 
-    async def _pass_tree(self, session: Session, tree: TokenTree) -> bytes:
-        seat = session.verifier
+    async def _pass_tree(self, session: Session, draft: Draft) -> Verified:
+        seat, tree = session.verifier, draft.tree
         replica = await self._seat(session)
         start = seat.known.length
         append = session.history[start:]
-        item = VerifyItem(seat.update(append, len(tree)), tree, _rows_of(session, HiddenRows.LAST))
+        hidden = _rows_of(session, HiddenRows.LAST)
+        item = VerifyItem(seat.update(append, len(tree)), tree, hidden, _early_exit(session, replica, draft))
         rows = len(append) + len(tree)
         served = await replica.submit(item, rows, is_prompt=len(append) > 1, alone=session.is_suspect)
         session.account("verifier", served)
         check_hidden(served.value, item, self._bounds.row_bytes)
         seat.advance(session.mark)
         session.statistics.verified += len(tree)
-        hidden, row_bytes = served.value.data, self._bounds.row_bytes
+        session.statistics.pruned += len(served.value.pruned)
+        data, row_bytes = served.value.data, self._bounds.row_bytes
         if session.features is not None:
-            session.features.add(start, hidden[: len(append) * row_bytes])
-        return hidden[-(1 + len(tree)) * row_bytes :]
+            session.features.add(start, data[: len(append) * row_bytes])
+        root = served.value.rows - 1 - (len(tree) - len(served.value.pruned))
+        return Verified.of(tree, data[root * row_bytes :], served.value.pruned)
 
     async def _seat(self, session: Session) -> Replica[VerifyItem, HiddenStates]:
         """The session's verifier; another one, which knows no more of it than its prefix cache, where there is none."""
@@ -119,6 +123,13 @@ class Verifying:
         if replica is not None:
             replica.blame(fault)
         await self._recovery.after(session, fault)
+
+
+def _early_exit(session: Session, replica: Replica[VerifyItem, HiddenStates], draft: Draft) -> EarlyExit | None:
+    """None: every node goes through all layers."""
+    if Part.EARLY_EXIT not in session.request.parts or not replica.description.exit_layer or not draft.tree:
+        return None
+    return EarlyExit(draft.probabilities, draft.sources)
 
 
 def _rows_of(session: Session, enough: HiddenRows) -> HiddenRows:

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from hetspec.drafting.costs import LAST_STRETCH, DraftCosts
 from hetspec.rpc.messages import DraftPolicy
 from hetspec.v1 import drafter_pb2
 from orchestrator.policies.mode import Mode
 
 MAX_WIDTH = 8
+STATIC_NODES, STATIC_DEPTH = 32, 5  # of a tree that nothing but its bounds sizes, where a request names none
+STEP_ROWS = max(MAX_WIDTH, LAST_STRETCH)  # of the draft model, at most
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,8 +33,8 @@ class DraftRoom:
     drafter_context: int
 
 
-def draft_policy(mode: Mode, room: DraftRoom) -> DraftPolicy | None:
-    """None: this round goes without a draft."""
+def draft_policy(mode: Mode, room: DraftRoom, costs: DraftCosts | None = None) -> DraftPolicy | None:
+    """None: this round goes without a draft. costs: of mode lever; its tree is a static one where none are known."""
     if mode is Mode.PLAIN:
         return None
     drafter = room.drafter
@@ -40,6 +43,11 @@ def draft_policy(mode: Mode, room: DraftRoom) -> DraftPolicy | None:
     if depth < 1 or nodes < 1:
         return None
     sources = tuple(int(source) for source in drafter.sources)
+    if mode is Mode.LEVER and costs is not None:
+        nodes = min(nodes, costs.verify.max_rows - 1)
+        return DraftPolicy(nodes, depth, min(MAX_WIDTH, nodes), sources, room.min_gain, costs) if nodes else None
+    if mode is Mode.LEVER:
+        nodes, depth = min(nodes, STATIC_NODES), min(depth, STATIC_DEPTH)
     if mode is Mode.CHAIN:
         length = min(depth, nodes)
         return DraftPolicy(length, length, width=1, sources=sources, min_gain=room.min_gain)

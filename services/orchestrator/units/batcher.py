@@ -33,7 +33,7 @@ class Served(Generic[Result]):
     waited_ns: int  # here, before the pass was sent
 
 
-class _Entry(Generic[Item, Result]):
+class Entry(Generic[Item, Result]):
     __slots__ = ("alone", "arrived_ns", "is_prompt", "item", "result", "rows", "traceparent")
 
     def __init__(self, item: Item, rows: int, is_prompt: bool, alone: bool) -> None:
@@ -53,8 +53,8 @@ class Batcher(Generic[Item, Result]):
         self._link = link
         self._limits = limits
         self._metrics = metrics
-        self._waiting: list[_Entry[Item, Result]] = []
-        self._flying: list[_Entry[Item, Result]] = []
+        self._waiting: list[Entry[Item, Result]] = []
+        self._flying: list[Entry[Item, Result]] = []
         self._sent_ns = 0
 
     def __len__(self) -> int:
@@ -68,11 +68,10 @@ class Batcher(Generic[Item, Result]):
         """
         if not self._link.alive:
             raise UnitLost("the unit is gone")
-        entry: _Entry[Item, Result] = _Entry(item, rows, is_prompt, alone)
+        entry: Entry[Item, Result] = Entry(item, rows, is_prompt, alone)
         self._waiting.append(entry)
-        self._link.wake()
         try:
-            return await entry.result
+            return await self._wait_for(entry)
         except asyncio.CancelledError:
             self._cancel_if_abandoned()
             raise
@@ -94,31 +93,43 @@ class Batcher(Generic[Item, Result]):
     def deliver(self, outcome: Outcome[Result] | UnitError | Nonsense) -> None:
         entries, self._flying = self._flying, []
         self._metrics.pass_answered(time.perf_counter_ns() - self._sent_ns)
+        self._hand_out(entries, outcome)
+
+    def lose(self, lost: UnitLost) -> None:
+        self._fail(self._flying, UnitLost(str(lost), had_item=True, instance=lost.instance))
+        self._fail(self._waiting, lost)
+        self._flying, self._waiting = [], []
+
+    async def _wait_for(self, entry: Entry[Item, Result]) -> Served[Result]:
+        self._link.wake()
+        return await entry.result
+
+    def _hand_out(
+        self, entries: Sequence[Entry[Item, Result]], outcome: Outcome[Result] | UnitError | Nonsense
+    ) -> None:
         if not isinstance(outcome, Outcome):
-            _fail(entries, outcome)
+            self._fail(entries, outcome)
             return
         timing = outcome.timing
         rows = max(1, sum(entry.rows for entry in entries))
         for entry, value in zip(entries, outcome.items, strict=True):
             if isinstance(value, FAULTS):
-                _fail([entry], value)
-            elif not entry.result.done():
+                self._fail([entry], value)
+            else:
                 share_ns = timing.compute_ns * entry.rows // rows
                 busy_ns = timing.queue_ns + timing.compute_ns
-                entry.result.set_result(Served(value, share_ns, busy_ns, self._sent_ns - entry.arrived_ns))
+                self._give(entry, Served(value, share_ns, busy_ns, self._sent_ns - entry.arrived_ns))
 
-    def lose(self, lost: UnitLost) -> None:
-        _fail(self._flying, UnitLost(str(lost), had_item=True, instance=lost.instance))
-        _fail(self._waiting, lost)
-        self._flying, self._waiting = [], []
+    def _give(self, entry: Entry[Item, Result], served: Served[Result]) -> None:
+        if not entry.result.done():
+            entry.result.set_result(served)
+
+    def _fail(self, entries: Iterable[Entry[Item, Result]], fault: Exception) -> None:
+        for entry in entries:
+            if not entry.result.done():
+                entry.result.set_exception(fault)
 
     def _cancel_if_abandoned(self) -> None:
         if self._flying and all(entry.result.cancelled() for entry in self._flying):
             self._flying = []
             self._link.cancel()
-
-
-def _fail(entries: Iterable[_Entry[Item, Result]], fault: Exception) -> None:
-    for entry in entries:
-        if not entry.result.done():
-            entry.result.set_exception(fault)

@@ -5,12 +5,17 @@ from __future__ import annotations
 from functools import partial
 from typing import Any
 
+from hetspec.hardware.platform import Role
 from hetspec.rpc.channel import MESSAGE_LIMIT_BYTES
 from hetspec.rpc.contracts import DRAFT, VERIFY, WALK
 from hetspec.rpc.tls import RpcTls
 from hetspec.v1 import drafter_pb2, sampler_pb2, verifier_pb2
+from orchestrator.clock.world import World
 from orchestrator.policies.batching import PassLimits
+from orchestrator.units.batcher import Batcher
+from orchestrator.units.emulated_batcher import EmulatedBatcher
 from orchestrator.units.metrics import UnitsMetrics
+from orchestrator.units.replica import MakeBatcher
 from orchestrator.units.replica_set import ReplicaSet
 from orchestrator.units.settings import Addresses, FleetSettings
 
@@ -26,7 +31,9 @@ class Fleet:
         prompt_chunk_tokens: int,
         tls: RpcTls | None,
         metrics: UnitsMetrics,
+        world: World | None = None,
     ) -> None:
+        """world: the units play its devices."""
         verifier_limits = partial(_verifier_limits, chunk_tokens=prompt_chunk_tokens)
         self.verifiers = ReplicaSet(
             VERIFY,
@@ -36,12 +43,26 @@ class Fleet:
             tls,
             settings.prefixes,
             metrics.of("verifier"),
+            _batchers(world, Role.VERIFIER),
         )
         self.samplers = ReplicaSet(
-            WALK, addresses.sampler, _sampler_limits, settings.sampler, tls, metrics=metrics.of("sampler")
+            WALK,
+            addresses.sampler,
+            _sampler_limits,
+            settings.sampler,
+            tls,
+            metrics=metrics.of("sampler"),
+            batchers=_batchers(world, Role.SAMPLER),
         )
         self.drafters = ReplicaSet(
-            DRAFT, addresses.drafter, _drafter_limits, settings.drafter, tls, settings.prefixes, metrics.of("drafter")
+            DRAFT,
+            addresses.drafter,
+            _drafter_limits,
+            settings.drafter,
+            tls,
+            settings.prefixes,
+            metrics.of("drafter"),
+            _batchers(world, Role.DRAFTER),
         )
 
     def start(self) -> None:
@@ -66,6 +87,11 @@ class Fleet:
             return f"the verifier runs {verifier.identity.precision}, the sampler {sampler.identity.precision}"
         return None
 
+    def forget_prefixes(self) -> None:
+        for replicas in (self.verifiers, self.drafters):
+            for replica in replicas.replicas:
+                replica.prefixes.evict_all("idle")
+
     def has(self, instance: str) -> bool:
         """Whether this incarnation of a unit is there."""
         return any(replicas.has(instance) for replicas in self._all)
@@ -77,6 +103,10 @@ class Fleet:
     @property
     def _all(self) -> tuple[ReplicaSet[Any, Any], ...]:
         return (self.verifiers, self.samplers, self.drafters)
+
+
+def _batchers(world: World | None, role: Role) -> MakeBatcher:
+    return Batcher if world is None else partial(EmulatedBatcher, world=world, role=role)
 
 
 def _absence(replicas: ReplicaSet[Any, Any]) -> str:

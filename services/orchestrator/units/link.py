@@ -13,7 +13,7 @@ import grpc.aio
 
 from hetspec.rpc.channel import open_channel
 from hetspec.rpc.contracts import Contract
-from hetspec.rpc.messages import ErrorCode, Timing, UnitError
+from hetspec.rpc.messages import ErrorCode, Timing, UnitError, WorkTrace
 from hetspec.rpc.tls import RpcTls
 from hetspec.v1 import common_pb2
 from orchestrator.units.errors import Nonsense, UnitLost
@@ -31,6 +31,7 @@ class Outcome(Generic[Result]):
 
     items: tuple[Result | UnitError | Nonsense, ...]
     timing: Timing
+    trace: WorkTrace = WorkTrace()
 
 
 class Passes(Protocol[_Item, _Result]):
@@ -249,7 +250,7 @@ class Link(Generic[Item, Result]):
         if len(pb.items) != items:
             return Nonsense(f"{self._contract.unit}: {len(pb.items)} results for {items} items")
         results = tuple([self._item_outcome(item) for item in pb.items])
-        return Outcome(results, Timing.from_pb(pb.timing))
+        return Outcome(results, Timing.from_pb(pb.timing), WorkTrace.from_pb(pb.trace))
 
     def _item_outcome(self, pb: Any) -> Result | UnitError | Nonsense:
         try:

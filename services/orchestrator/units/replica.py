@@ -17,6 +17,7 @@ from orchestrator.units.settings import PrefixSettings
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
+MakeBatcher = Callable[[Link[Any, Any], PassLimits, LinkMetrics], Batcher[Any, Any]]
 
 
 class Replica(Generic[Item, Result]):
@@ -30,12 +31,13 @@ class Replica(Generic[Item, Result]):
         limits: Callable[[Any], PassLimits],
         prefixes: PrefixSettings,
         metrics: LinkMetrics,
+        batchers: MakeBatcher = Batcher,
     ) -> None:
         self.address = address
         self.description = link.description
         self._link = link
         self._metrics = metrics
-        self._batcher = Batcher(link, limits(link.description), metrics)
+        self._batcher = batchers(link, limits(link.description), metrics)
         self._sessions: set[str] = set()
         self.prefixes = PrefixCache(
             getattr(link.description, "kv_capacity_tokens", 0),  # samplers hold none

@@ -14,11 +14,12 @@ from hetspec.rpc.logs import log_event
 from hetspec.rpc.tls import RpcTls
 from orchestrator.policies.batching import PassLimits
 from orchestrator.policies.placement import placement_cost
+from orchestrator.units.batcher import Batcher
 from orchestrator.units.errors import NoReplica, UnitLost
 from orchestrator.units.link import Link
 from orchestrator.units.metrics import LinkMetrics, UnitsMetrics
 from orchestrator.units.prefix_source import Ids
-from orchestrator.units.replica import Replica
+from orchestrator.units.replica import MakeBatcher, Replica
 from orchestrator.units.resolve import parse_addresses, resolve
 from orchestrator.units.settings import PrefixSettings, ReplicaSettings
 
@@ -66,6 +67,7 @@ class ReplicaSet(Generic[Item, Result]):
         tls: RpcTls | None = None,
         prefixes: PrefixSettings = _NO_PREFIXES,
         metrics: LinkMetrics | None = None,
+        batchers: MakeBatcher = Batcher,
     ) -> None:
         self.unit = contract.unit
         self.fingerprint: str | None = None
@@ -75,6 +77,7 @@ class ReplicaSet(Generic[Item, Result]):
         self._settings = settings
         self._tls = tls
         self._prefixes = prefixes
+        self._batchers = batchers
         self._metrics = metrics or UnitsMetrics(CollectorRegistry()).of(self.unit)
         self._metrics.watch(lambda: len(self.replicas))
         self._metrics.prefixes.watch(
@@ -181,7 +184,7 @@ class ReplicaSet(Generic[Item, Result]):
                 await asyncio.sleep(pause_s * random.uniform(0.8, 1.2))
                 pause_s = min(2 * pause_s, longest_s)
                 continue
-            replica = Replica(address, link, self._limits, self._prefixes, self._metrics)
+            replica = Replica(address, link, self._limits, self._prefixes, self._metrics, self._batchers)
             await self._carry(replica)
             pause_s, reason = first_s, ""
             await asyncio.sleep(doubt.pause_s(replica) or pause_s)

@@ -20,16 +20,20 @@ _PAUSE_S = 0.2
 
 @dataclass(frozen=True, slots=True)
 class Checkpoint:
+    """config_json: what ModelConfig.to_json writes; draft_config_json: empty where there is no draft model."""
+
     name: str
     fingerprint: str
     text: TextModel
+    config_json: str
+    draft_config_json: str
 
 
 async def fetch_checkpoint(address: str, tls: RpcTls | None = None) -> Checkpoint:
     """Asks until the store answers."""
     while True:
         try:
-            manifest = await _fetch_manifest(address, tls)
+            manifest, draft = await _fetch_manifests(address, tls)
         except OSError as error:
             log_event("no certificate to show the weight store", address=address, reason=str(error))
             await asyncio.sleep(_CALL_TIMEOUT_S)
@@ -41,14 +45,27 @@ async def fetch_checkpoint(address: str, tls: RpcTls | None = None) -> Checkpoin
             continue
         try:
             text = await asyncio.to_thread(TextModel, TextSpec.from_pb(manifest.text))
-            return Checkpoint(manifest.name, manifest.fingerprint, text)
+            draft_json = draft.config_json if draft is not None else ""
+            return Checkpoint(manifest.name, manifest.fingerprint, text, manifest.config_json, draft_json)
         except ValueError as error:
             log_event("weight store's manifest is no use", address=address, reason=str(error))
             await asyncio.sleep(_CALL_TIMEOUT_S)
 
 
-async def _fetch_manifest(address: str, tls: RpcTls | None) -> weight_store_pb2.Manifest:
+async def _fetch_manifests(
+    address: str, tls: RpcTls | None
+) -> tuple[weight_store_pb2.Manifest, weight_store_pb2.Manifest | None]:
+    """The target's, and the draft model's where there is one."""
     async with open_channel(address, peer="weight_store", tls=tls) as channel:
         stub = weight_store_pb2_grpc.WeightStoreStub(channel)
-        request = weight_store_pb2.GetManifestRequest(role="target")
-        return await stub.GetManifest(request, timeout=_CALL_TIMEOUT_S)
+
+        async def manifest(role: str) -> weight_store_pb2.Manifest:
+            return await stub.GetManifest(weight_store_pb2.GetManifestRequest(role=role), timeout=_CALL_TIMEOUT_S)
+
+        target = await manifest("target")
+        try:
+            return target, await manifest("draft")
+        except grpc.aio.AioRpcError as error:
+            if error.code() is not grpc.StatusCode.NOT_FOUND:
+                raise
+            return target, None

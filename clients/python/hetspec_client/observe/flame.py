@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 
 from hetspec_client.observe.profile import Operator, Profile, Stack
 
-_NATIVE = "native_"  # what functions that call a pass are named: native_layers, native_head
+_NATIVE = "native_"  # what functions that call a pass are named: native_layers, native_head, native_features
 
 
 @dataclass(frozen=True, slots=True)

@@ -29,6 +29,7 @@ from hetspec.model.checkpoint.errors import CheckpointError
 from hetspec.model.checkpoint.hf_text import read_json
 from hetspec.model.checkpoint.safetensors_file import SafetensorsFile
 from hetspec.model.config import ModelConfig
+from hetspec.model.json_fields import check_constants, check_keys
 
 FORMAT, VERSION, SHARED = "hetspec-draft", 1, ["embed"]
 CONFIG_FILE, WEIGHTS_FILE = "config.json", "model.safetensors"
@@ -52,12 +53,10 @@ class DraftConfig:
     @classmethod
     def from_json(cls, data: dict[str, Any]) -> DraftConfig:
         """Raises ValueError for anything that `to_json` would not have written."""
-        _expect_keys("config", data, {"format", "version", "target", "shared", "model"})
-        for key, value in (("format", FORMAT), ("version", VERSION), ("shared", SHARED)):
-            if data[key] != value or isinstance(data[key], bool):
-                raise ValueError(f"{key} = {data[key]!r:.60}, must be {value!r}")
+        check_keys("config", data, {"format", "version", "target", "shared", "model"})
+        check_constants(data, {"format": FORMAT, "version": VERSION, "shared": SHARED})
         target = data["target"]
-        _expect_keys("target", target, {"name", "fingerprint"})
+        check_keys("target", target, {"name", "fingerprint"})
         for key, value in target.items():
             if not isinstance(value, str):
                 raise ValueError(f"target.{key} = {value!r:.60}, must be a string")
@@ -149,9 +148,3 @@ def _read_config(path: Path) -> DraftConfig:
         return DraftConfig.from_json(read_json(path))
     except ValueError as error:
         raise CheckpointError(f"{path}: {error}") from error
-
-
-def _expect_keys(where: str, data: Any, expected: set[str]) -> None:
-    found = set(data) if isinstance(data, dict) else set()
-    if found != expected:
-        raise ValueError(f"{where}: unknown fields {sorted(found - expected)}, missing {sorted(expected - found)}")

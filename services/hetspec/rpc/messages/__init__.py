@@ -8,12 +8,13 @@ from hetspec.rpc.messages.drafter import Draft, DraftItem, DraftPolicy
 from hetspec.rpc.messages.errors import ErrorCode, UnitError
 from hetspec.rpc.messages.sampler import TokenLogprobs, Walk, WalkItem
 from hetspec.rpc.messages.task import PassResult, SessionUpdate, Timing, WorkTrace
-from hetspec.rpc.messages.verifier import HiddenRows, HiddenStates, VerifyItem
+from hetspec.rpc.messages.verifier import EarlyExit, HiddenRows, HiddenStates, VerifyItem
 
 __all__ = [
     "Draft",
     "DraftItem",
     "DraftPolicy",
+    "EarlyExit",
     "ErrorCode",
     "HiddenRows",
     "HiddenStates",

@@ -15,7 +15,8 @@ from hetspec.v1 import sampler_pb2
 class WalkItem:
     """`hidden` is float32 [1 + nodes, hidden_size] as bytes; `top_logprobs` None asks for no logprobs.
 
-    With `scored`, nothing is chosen: token i gets its logprobs from row i of `hidden`.
+    With `scored`, nothing is chosen: token i gets its logprobs from row i of `hidden`. eager: every row goes through
+    the head before the walk.
     """
 
     session: str
@@ -30,6 +31,7 @@ class WalkItem:
     constraint: Constraint = Constraint()
     past: Past = Past()
     scored: tuple[int, ...] = ()
+    eager: bool = False
 
     def to_pb(self) -> sampler_pb2.WalkItem:
         return sampler_pb2.WalkItem(
@@ -45,6 +47,7 @@ class WalkItem:
             constraint=decoding.constraint_to_pb(self.constraint),
             past=decoding.past_to_pb(self.past),
             scored=self.scored,
+            eager=self.eager,
         )
 
     @classmethod
@@ -62,6 +65,7 @@ class WalkItem:
             decoding.constraint_from_pb(pb.constraint),
             decoding.past_from_pb(pb.past),
             tuple(pb.scored),
+            pb.eager,
         )
 
 

@@ -8,7 +8,7 @@ from enum import IntEnum
 from hetspec.decoding.tree import TokenTree
 from hetspec.rpc.messages.decoding import Rows, rows_to_bytes, tree_from_pb, tree_to_pb
 from hetspec.rpc.messages.task import SessionUpdate
-from hetspec.v1 import verifier_pb2
+from hetspec.v1 import drafter_pb2, verifier_pb2
 
 
 class HiddenRows(IntEnum):
@@ -18,37 +18,63 @@ class HiddenRows(IntEnum):
 
 
 @dataclass(frozen=True, slots=True)
+class EarlyExit:
+    """Nodes may leave the pass early; what the draft thought of each: probabilities given its parent, sources as in
+    drafter_pb2.DraftSource."""
+
+    probabilities: tuple[float, ...]
+    sources: tuple[int, ...]
+
+    def to_pb(self) -> verifier_pb2.EarlyExit:
+        sources = [drafter_pb2.DraftSource.ValueType(source) for source in self.sources]
+        return verifier_pb2.EarlyExit(probabilities=self.probabilities, sources=sources)
+
+    @classmethod
+    def from_pb(cls, pb: verifier_pb2.EarlyExit) -> EarlyExit:
+        return cls(tuple(pb.probabilities), tuple(int(source) for source in pb.sources))
+
+
+@dataclass(frozen=True, slots=True)
 class VerifyItem:
+    """early_exit None: every node goes through all layers."""
+
     update: SessionUpdate
     tree: TokenTree = TokenTree()
     hidden: HiddenRows = HiddenRows.LAST
+    early_exit: EarlyExit | None = None
 
     def to_pb(self) -> verifier_pb2.VerifyItem:
         return verifier_pb2.VerifyItem(
             update=self.update.to_pb(),
             tree=tree_to_pb(self.tree),
             hidden=verifier_pb2.HiddenRows.ValueType(int(self.hidden)),
+            early_exit=None if self.early_exit is None else self.early_exit.to_pb(),
         )
 
     @classmethod
     def from_pb(cls, pb: verifier_pb2.VerifyItem) -> VerifyItem:
-        return cls(SessionUpdate.from_pb(pb.update), tree_from_pb(pb.tree), HiddenRows(pb.hidden))
+        early_exit = EarlyExit.from_pb(pb.early_exit) if pb.HasField("early_exit") else None
+        return cls(SessionUpdate.from_pb(pb.update), tree_from_pb(pb.tree), HiddenRows(pb.hidden), early_exit)
 
 
 @dataclass(frozen=True, slots=True)
 class HiddenStates:
-    """A verified item's rows: little-endian float32 [rows, hidden_size] as bytes, before the final norm."""
+    """A verified item's rows: little-endian float32 [rows, hidden_size] as bytes, before the final norm.
+
+    pruned: nodes that left the pass early, ascending; they have no row.
+    """
 
     data: bytes = b""
     rows: int = 0
+    pruned: tuple[int, ...] = ()
 
     @classmethod
-    def of(cls, rows: Rows) -> HiddenStates:
-        return cls(rows_to_bytes(rows), len(rows))
+    def of(cls, rows: Rows, pruned: tuple[int, ...] = ()) -> HiddenStates:
+        return cls(rows_to_bytes(rows), len(rows), pruned)
 
     def to_pb(self) -> verifier_pb2.VerifyItemResult:
-        return verifier_pb2.VerifyItemResult(hidden=self.data, rows=self.rows)
+        return verifier_pb2.VerifyItemResult(hidden=self.data, rows=self.rows, pruned=self.pruned)
 
     @classmethod
     def from_pb(cls, pb: verifier_pb2.VerifyItemResult) -> HiddenStates:
-        return cls(pb.hidden, pb.rows)
+        return cls(pb.hidden, pb.rows, tuple(pb.pruned))

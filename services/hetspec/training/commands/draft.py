@@ -11,17 +11,16 @@ from typer import Option
 
 from hetspec.model.checkpoint.embedded import embedded_model
 from hetspec.threads import default_threads
-from hetspec.training.acceptance import Decoding
-from hetspec.training.commands.options import AsJson, CacheDir, TargetPath, Threads, telling
-from hetspec.training.distillation import Course
-from hetspec.training.draft_loss import LossOptions
-from hetspec.training.draft_report import DraftReport
-from hetspec.training.draft_runtime import OpenDraft
-from hetspec.training.draft_training import DraftPlan, DraftTraining
-from hetspec.training.evaluation import Evaluation, Trial, spread
-from hetspec.training.prompt_file import read_prompts
+from hetspec.training.commands.options import AsJson, CacheDir, TargetPath, Threads, telling, write_report
+from hetspec.training.corpus.prompts import read_prompts, spread
+from hetspec.training.draft.distillation import Course
+from hetspec.training.draft.loss import LossOptions
+from hetspec.training.draft.plan import DraftPlan
+from hetspec.training.draft.training import DraftTraining
+from hetspec.training.evaluation.acceptance import Decoding
+from hetspec.training.evaluation.evaluation import Evaluation, Trial
+from hetspec.training.speculation.open_draft import OpenDraft
 from hetspec.training.target import DEFAULT_CACHE, Target
-from hetspec_client.terminal import write_json, write_line, write_table
 
 
 class Kind(StrEnum):
@@ -42,12 +41,15 @@ class Shape:
     kind: Annotated[Kind, Option(help="Whether it reads the target's hidden rows.")] = Kind.FEATURES
     layers: Annotated[int, Option(min=1, help="Layers, of the target's own shape.")] = 1
     vocab: Annotated[int, Option(min=0, help="Tokens that its head knows, the most frequent; 0: all.")] = 12_000
+    begin_from: Annotated[
+        Path | None, Option(help="A draft folder to train further: its shape and its head are kept.")
+    ] = None
 
 
 @dataclass(frozen=True, slots=True)
 class Learning:
     epochs: Annotated[int, Option(min=1, help="Times that the conversations are gone through.")] = 3
-    rate: Annotated[float, Option(min=0.0, help="The highest learning rate.")] = 4e-3
+    rate: Annotated[float, Option(min=0.0, help="The highest learning rate.")] = 8e-3
     batch: Annotated[int, Option(min=1, help="Tokens a batch.")] = 2048
     max_length: Annotated[int, Option(min=2, help="Tokens of a conversation that are learned from.")] = 288
     steps: Annotated[int, Option(min=1, max=16, help="Draft steps that are taught.")] = 3
@@ -91,12 +93,13 @@ def train_draft(
         prompts=tuple(sources.prompts or ()),
         texts=tuple(sources.text or ()),
         corpus=sources.corpus,
+        begin_from=shape.begin_from,
         max_length=learning.max_length,
         threads=threads or default_threads(),
         course=learning.course(),
     )
     with telling() as stages:
-        _print(DraftTraining(plan, stages).run(), as_json)
+        write_report(DraftTraining(plan, stages).run(), as_json)
 
 
 def eval_draft(
@@ -119,14 +122,6 @@ def eval_draft(
     with telling() as stages:
         opened = Target.open(target or embedded_model(), cache_dir)
         chosen = spread(read_prompts(prompts, opened.text), limit)
-        _print(Evaluation(opened, OpenDraft.open(draft, opened, cache_dir), trial, stages).report(chosen), as_json)
-
-
-def _print(report: DraftReport, as_json: bool) -> None:
-    if as_json:
-        write_json(report.to_json())
-        return
-    for place, table in enumerate(report.tables()):
-        if place:
-            write_line()
-        write_table(table)
+        write_report(
+            Evaluation(opened, OpenDraft.open(draft, opened, cache_dir), trial, stages).report(chosen), as_json
+        )

@@ -11,17 +11,14 @@ from typer import Option
 from hetspec.model.checkpoint.early_exit_folder import open_early_exit
 from hetspec.model.checkpoint.embedded import embedded_model
 from hetspec.threads import default_threads
-from hetspec.training.commands.options import AsJson, CacheDir, TargetPath, Threads, telling
-from hetspec.training.draft_runtime import OpenDraft
-from hetspec.training.early_exit_evaluation import Measurement
-from hetspec.training.early_exit_fit import Fitting
-from hetspec.training.early_exit_report import EarlyExitReport
-from hetspec.training.early_exit_training import EarlyExitPlan, EarlyExitTraining
-from hetspec.training.early_exit_trees import Growing
-from hetspec.training.evaluation import spread
-from hetspec.training.prompt_file import read_prompts
+from hetspec.training.commands.options import AsJson, CacheDir, TargetPath, Threads, telling, write_report
+from hetspec.training.corpus.prompts import read_prompts, spread
+from hetspec.training.early_exit.evaluation import Measurement
+from hetspec.training.early_exit.fit import Fitting
+from hetspec.training.early_exit.gather import Growing
+from hetspec.training.early_exit.training import EarlyExitPlan, EarlyExitTraining
+from hetspec.training.speculation.open_draft import OpenDraft
 from hetspec.training.target import DEFAULT_CACHE, Target
-from hetspec_client.terminal import write_json, write_line, write_table
 
 DraftPath = Annotated[Path, Option("--draft", help="The draft that grows the trees: a draft folder, or a checkpoint.")]
 
@@ -69,7 +66,7 @@ def train_early_exit(
         fitting=Fitting(seed=trees.seed),
     )
     with telling() as stages:
-        _print(EarlyExitTraining(plan, stages).run(), as_json)
+        write_report(EarlyExitTraining(plan, stages).run(), as_json)
 
 
 def eval_early_exit(
@@ -93,14 +90,4 @@ def eval_early_exit(
         measurement = Measurement(opened, drafted, folder, trees.growing(threads))
         with stages.stage("growing trees", len(chosen), "prompts") as bar:
             report = measurement.on_prompts(chosen, lambda _: bar.advance())
-        _print(report, as_json)
-
-
-def _print(report: EarlyExitReport, as_json: bool) -> None:
-    if as_json:
-        write_json(report.to_json())
-        return
-    for place, table in enumerate(report.tables()):
-        if place:
-            write_line()
-        write_table(table)
+        write_report(report, as_json)

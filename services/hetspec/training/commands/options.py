@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any, Protocol
 
 from rich.console import Console
 from typer import Option
@@ -14,6 +14,7 @@ from hetspec.model.checkpoint import CheckpointError
 from hetspec.training.errors import TrainingError
 from hetspec.training.progress import Stages
 from hetspec_client.errors import InvalidInput
+from hetspec_client.terminal import write_json, write_line, write_table
 
 TargetPath = Annotated[
     Path | None,
@@ -33,3 +34,19 @@ def telling() -> Iterator[Stages]:
         yield Stages(Console(stderr=True))
     except (CheckpointError, TrainingError) as error:
         raise InvalidInput(str(error)) from error
+
+
+class Report(Protocol):
+    def to_json(self) -> dict[str, Any]: ...
+    def tables(self) -> Iterable[list[tuple[str, ...]]]: ...
+
+
+def write_report(report: Report, as_json: bool) -> None:
+    """To stdout, as JSON or as its tables with a line between them."""
+    if as_json:
+        write_json(report.to_json())
+        return
+    for place, table in enumerate(report.tables()):
+        if place:
+            write_line()
+        write_table(table)

@@ -1,0 +1,53 @@
+"""What a draft training is asked for."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from hetspec.model.config import ModelConfig
+from hetspec.training.corpus.shard_list import CorpusRecipe
+from hetspec.training.draft.distillation import Course
+
+
+@dataclass(frozen=True, slots=True)
+class DraftPlan:
+    """kind: "features" or "independent". head_tokens: that the head knows; 0: all. rows: of the target's own
+    conversations. corpus: a folder of shards to take instead of all of that. work: where what is unfinished is kept.
+    begin_from: a draft folder of the same target, whose shape and head are kept.
+    """
+
+    target: Path
+    out: Path
+    work: Path
+    cache_dir: Path
+    kind: str = "features"
+    layers: int = 1
+    head_tokens: int = 12_000
+    rows: int = 1_000_000
+    prompts: tuple[Path, ...] = ()
+    texts: tuple[Path, ...] = ()
+    corpus: Path | None = None
+    begin_from: Path | None = None
+    max_length: int = 288
+    threads: int = 1
+    course: Course = Course()
+    conversations: int = 192
+    report_tokens: int = 64
+
+    def recipe(self) -> CorpusRecipe:
+        """Of the target's own conversations, and of the files given."""
+        return CorpusRecipe(self.target, self.cache_dir, self.course.seed, self.prompts, self.texts, self.conversations)
+
+    def model(self, target: ModelConfig, head_tokens: int) -> ModelConfig:
+        """The target's shape, a few layers high."""
+        return replace(
+            target,
+            name=f"{target.name} draft",
+            n_layers=self.layers,
+            qkv_bias=False,
+            qk_norm=False,
+            tied_head=False,
+            head_vocab_size=head_tokens if head_tokens < target.vocab_size else 0,
+            reads_features=self.kind == "features",
+        )

@@ -1,0 +1,45 @@
+"""Where a session's draft policy has its costs from: measured on this machine, or told by emulated hardware."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Protocol
+
+from hetspec.drafting.costs import CostCurve, DraftCosts
+from hetspec.hardware.curves import CostCurves, Curve
+from hetspec.hardware.energy import static_pj
+from hetspec.v1 import drafter_pb2
+from orchestrator.policies.mode import Objective
+
+
+@dataclass(frozen=True, slots=True)
+class CostQuery:
+    """kv_len: positions that a row attends to. rows: of the target's pass, at most; step_rows: of a draft step."""
+
+    objective: Objective
+    kv_len: int
+    rows: int
+    step_rows: int
+    drafter: drafter_pb2.DrafterDescription
+
+
+class CostSource(Protocol):
+    def costs(self, query: CostQuery) -> DraftCosts | None:
+        """Up to as many rows as asked for, or fewer. None: they are not known."""
+
+
+def costs_of_curves(curves: CostCurves, objective: Objective, step_rows: int) -> DraftCosts:
+    """Of emulated hardware, on which a round takes what its tasks take. Energy counts what the whole platform draws
+    meanwhile. step_rows: told of, at no cost, where there is no draft model."""
+
+    def costs(ns: Curve, pj: Curve) -> CostCurve:
+        if objective is Objective.LATENCY:
+            return CostCurve.padded(ns.points)
+        drawn = ((rows, static_pj(curves.static_uw, 0, time)) for rows, time in ns.points)
+        return CostCurve.padded((rows, idle + pj(rows)) for rows, idle in drawn)
+
+    if curves.draft_step_ns is None or curves.draft_step_pj is None:
+        draft_step = CostCurve.padded([(step_rows, 0)])
+    else:
+        draft_step = costs(curves.draft_step_ns, curves.draft_step_pj)
+    return DraftCosts(0, costs(curves.verify_ns, curves.verify_pj), draft_step)

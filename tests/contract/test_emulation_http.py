@@ -1,0 +1,101 @@
+"""What the API tells of an emulated clock: with an answer, and afterwards."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+
+import httpx
+import pytest
+
+from hetspec.hardware.cost_as import parse_cost_as
+from hetspec.hardware.profile import load_profile
+from hetspec_client.commands.explain import _tables
+from orchestrator.api.admission import Admission
+from orchestrator.api.app import create_app
+from orchestrator.clock.settings import WorldSettings
+from orchestrator.config import OrchestratorSettings
+from tests.models import make_checkpoint
+from tests.system import Setup, System
+
+BODY = {"prompt": list(range(30, 110)), "max_tokens": 24, "temperature": 0}
+
+
+@pytest.fixture(scope="module")
+def setup(tmp_path_factory: pytest.TempPathFactory) -> Setup:
+    folder = tmp_path_factory.mktemp("emulated")
+    tiny = make_checkpoint(folder / "tiny", "qwen3", num_hidden_layers=2)
+    world = WorldSettings(load_profile("oneplus12"), parse_cost_as("llama2-7b:int4+llama3.2-1b:int4"))
+    return Setup(tiny, folder, draft=tiny, world=world)
+
+
+@pytest.fixture
+async def client(setup: Setup) -> AsyncIterator[httpx.AsyncClient]:
+    async with System(setup) as system:
+        settings = OrchestratorSettings(min_gain=0)
+        app = create_app(system.engine, settings, Admission(settings.max_running, settings.max_queued))
+        transport = httpx.ASGITransport(app)  # type: ignore[arg-type]
+        async with httpx.AsyncClient(transport=transport, base_url="http://server", timeout=60) as client:
+            yield client
+
+
+async def test_answer_tells_time_and_energy_that_add_up(client: httpx.AsyncClient) -> None:
+    told = {}
+    for mode in ("plain", "tree"):
+        answer = (await client.post("/v1/completions", json={**BODY, "hetspec": {"mode": mode}})).json()
+        told[mode] = answer["hetspec"]
+    for one in told.values():
+        assert (one["clock"], one["hardware"]) == ("emulated", "oneplus12")
+        assert one["cost_as"] == "llama2-7b:int4+llama3.2-1b:int4"
+        times = [ns for by_part in one["emulated_ns"].values() for ns in by_part.values()]
+        assert sum(times) == one["emulated_total_ns"]
+        energies = [pj for by_part in one["energy_pj"].values() for pj in by_part.values()]
+        assert sum(energies) == one["energy_total_pj"]
+        for device, busy_ns in one["busy_ns"].items():
+            assert busy_ns + one["idle_ns"][device] == one["emulated_total_ns"]
+        assert 0 < one["emulated_first_token_ns"] <= one["emulated_total_ns"]
+    plain_ns = told["plain"]["plain_emulated_total_ns"]
+    assert plain_ns == told["plain"]["emulated_total_ns"] == told["tree"]["plain_emulated_total_ns"]
+
+
+@pytest.mark.parametrize("stream", [False, True])
+async def test_request_is_explained_task_by_task_and_sums_to_its_total(client: httpx.AsyncClient, stream: bool) -> None:
+    body = {**BODY, "n": 2, "stream": stream, "hetspec": {"mode": "tree"}}
+    answer = await client.post("/v1/completions", json=body, headers={"x-request-id": "mine"})
+    assert answer.status_code == 200
+    told = (await client.get("/v1/hetspec/requests/mine")).json()
+    assert [choice["index"] for choice in told["choices"]] == [0, 1]
+    for choice in told["choices"]:
+        spent = sum(task["waited_ns"] + sum(task["time_ns"].values()) for task in choice["tasks"])
+        assert spent + choice["overlapped_ns"] == choice["total_ns"]
+        assert all(task["end_ns"] - task["start_ns"] == sum(task["time_ns"].values()) for task in choice["tasks"])
+        assert len(choice["token_ns"]) == 24
+        times, energies = _tables(choice)
+        assert times[-1][-1] == f"{choice['total_ns'] / 1e6:.3f}"
+        total_pj = sum(pj for by_part in choice["energy_pj"].values() for pj in by_part.values())
+        assert energies[-1][-1] == f"{total_pj / 1e9:.3f}"
+
+
+async def test_request_that_is_not_kept_is_not_found(client: httpx.AsyncClient) -> None:
+    answer = await client.get("/v1/hetspec/requests/never")
+    assert answer.status_code == 404
+    assert answer.json()["error"]["code"] == "request_not_found"
+    assert answer.json()["error"]["param"] == "request_id"
+
+
+async def test_closed_workload_begins_when_all_of_it_is_there(client: httpx.AsyncClient) -> None:
+    """Two requests that announce three choices wait for the third."""
+
+    def ask(arrival_ns: int) -> asyncio.Task[httpx.Response]:
+        options = {"mode": "plain", "arrival_ns": arrival_ns, "sessions": 3}
+        return asyncio.create_task(client.post("/v1/completions", json={**BODY, "hetspec": options}))
+
+    async def total_ns(tasks: list[asyncio.Task[httpx.Response]]) -> list[int]:
+        return [(await task).json()["hetspec"]["emulated_total_ns"] for task in tasks]
+
+    first = [ask(0), ask(10**6)]
+    await asyncio.sleep(0.3)
+    assert not any(task.done() for task in first)
+    times = await total_ns([*first, ask(2 * 10**6)])
+    again = await total_ns([ask(arrival_ns) for arrival_ns in (0, 10**6, 2 * 10**6)])
+    assert times == again
