@@ -95,8 +95,7 @@ class ToyUnit:
             if task.result.done():
                 self._world.spend_unowned([use])
             else:
-                ends_ns = began_ns + task.cost_ns
-                charge = Charge("toy", 0, task.arrived_ns, began_ns, ends_ns, 1, 1, cost, (use,))
+                charge = Charge("toy", 0, task.arrived_ns, began_ns, 1, 1, cost, (use,))
                 task.owner.charges.append(charge)
             return began_ns + task.cost_ns
 

@@ -23,11 +23,14 @@ class Charge:
     round: int
     arrived_ns: int
     start_ns: int
-    end_ns: int
     rows: int
     pass_rows: int
     cost: Cost
     uses: tuple[Use, ...]
+
+    @property
+    def end_ns(self) -> int:
+        return self.start_ns + self.cost.duration_ns
 
 
 @dataclass(slots=True)
@@ -75,3 +78,10 @@ class Presence:
 
 PRESENT: ContextVar[Presence | None] = ContextVar("present", default=None)
 """The session that a task of the event loop works for."""
+
+
+def present() -> Presence:
+    """Only a session that is in the world may ask it for anything."""
+    presence = PRESENT.get()
+    assert presence is not None
+    return presence

@@ -18,9 +18,8 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Protocol, TypeVar
 
-from hetspec.hardware.cost import Cost, Use
+from hetspec.hardware.cost import Use
 from hetspec.hardware.energy import static_pj
-from hetspec.hardware.work import Work
 from orchestrator.clock.clock import Arrival
 from orchestrator.clock.hardware import Hardware
 from orchestrator.clock.pace import Pace
@@ -262,10 +261,6 @@ class World:
             except ValueError as error:
                 self._schedule(sent.began_ns, _END, partial(tell, NotPriced(str(error))))
         self._look_soon()
-
-    def begin(self, work: Work, start_ns: int) -> Cost:
-        """What a task that began then costs; its device is held for so long."""
-        return self.hardware.begin(work, start_ns)
 
     def spend_unowned(self, uses: Iterable[Use]) -> None:
         for use in uses:

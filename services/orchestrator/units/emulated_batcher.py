@@ -9,13 +9,14 @@ from typing import Generic, TypeVar
 from hetspec.hardware.cost import Cost, Use, split
 from hetspec.hardware.platform import Role
 from hetspec.rpc.messages import UnitError, WorkTrace
-from orchestrator.clock.presence import PRESENT, Charge, Presence
+from orchestrator.clock.presence import Charge, Presence, present
 from orchestrator.clock.world import NotPriced, World
 from orchestrator.policies.batching import PassLimits
 from orchestrator.units.batcher import Batcher, Entry, Served
 from orchestrator.units.errors import FAULTS, Nonsense, UnitLost
 from orchestrator.units.link import Link, Outcome
 from orchestrator.units.metrics import LinkMetrics
+from orchestrator.units.role_queue import RoleQueue
 from orchestrator.units.work import work_of
 
 Item = TypeVar("Item")
@@ -34,7 +35,7 @@ class _Place:
         return self.arrived_ns, self.owner.number
 
 
-class EmulatedBatcher(Batcher[Item, Result], Generic[Item, Result]):
+class EmulatedBatcher(RoleQueue, Batcher[Item, Result], Generic[Item, Result]):
     def __init__(
         self, link: Link[Item, Result], limits: PassLimits, metrics: LinkMetrics, world: World, role: Role
     ) -> None:
@@ -53,14 +54,6 @@ class EmulatedBatcher(Batcher[Item, Result], Generic[Item, Result]):
     # --- what the world asks
 
     @property
-    def device(self) -> str:
-        return self._world.hardware.device_of(self._role)
-
-    @property
-    def place(self) -> int:
-        return list(Role).index(self._role)
-
-    @property
     def ready_ns(self) -> int | None:
         if self._flying or self._ending:
             return None
@@ -70,9 +63,7 @@ class EmulatedBatcher(Batcher[Item, Result], Generic[Item, Result]):
     def send(self) -> None:
         # The order in which sessions got on at the same emulated time is the host's.
         there = [entry for entry in self._waiting if entry in self._places]
-        self._waiting = sorted(
-            there, key=lambda entry: (self._places[entry].arrived_ns, self._places[entry].owner.number)
-        )
+        self._waiting = sorted(there, key=lambda entry: self._places[entry].order)
         self._composed = super().next_pass()
         self._began_ns = self._world.now_ns()
         self._world.sent(self)
@@ -93,9 +84,7 @@ class EmulatedBatcher(Batcher[Item, Result], Generic[Item, Result]):
     # --- entries
 
     async def _wait_for(self, entry: Entry[Item, Result]) -> Served[Result]:
-        owner = PRESENT.get()
-        assert owner is not None, "only a session that is present in the world may ask for anything"
-        self._places[entry] = _Place(self._world.now_ns(), owner)
+        self._places[entry] = _Place(self._world.now_ns(), present())
         try:
             return await self._world.hand_over(entry.result)
         finally:
@@ -126,19 +115,17 @@ class EmulatedBatcher(Batcher[Item, Result], Generic[Item, Result]):
     def _charge(self, entries: Sequence[Entry[Item, Result]], trace: WorkTrace) -> int:
         """When the pass ends. What it costs is split by rows; the part of sessions that are gone is nobody's."""
         work = work_of(self._role, [entry.item for entry in entries], trace)
-        cost = self._world.begin(work, self._began_ns)
-        end_ns = self._began_ns + cost.duration_ns
+        cost = self._world.hardware.begin(work, self._began_ns)
         rows = [entry.rows for entry in entries]
         for entry, uses in zip(entries, _shares(cost, rows), strict=True):
             if (place := self._places.get(entry)) is None:
                 self._world.spend_unowned(uses)
                 continue
             charge = Charge(
-                self._role.value, place.owner.round, place.arrived_ns, self._began_ns, end_ns, entry.rows, sum(rows),
-                cost, uses,
-            )  # fmt: skip
+                self._role.value, place.owner.round, place.arrived_ns, self._began_ns, entry.rows, sum(rows), cost, uses
+            )
             place.owner.charges.append(charge)
-        return end_ns
+        return self._began_ns + cost.duration_ns
 
     def _give(self, entry: Entry[Item, Result], served: Served[Result]) -> None:
         self._world.wake(entry.result, served)

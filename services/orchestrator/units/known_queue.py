@@ -9,8 +9,9 @@ from dataclasses import dataclass
 from hetspec.hardware.cost import Cost
 from hetspec.hardware.platform import Role
 from hetspec.hardware.work import Work
-from orchestrator.clock.presence import PRESENT, Charge, Presence
+from orchestrator.clock.presence import Charge, Presence, present
 from orchestrator.clock.world import NotPriced, World
+from orchestrator.units.role_queue import RoleQueue
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,7 +23,7 @@ class _Task:
     over: asyncio.Future[None]
 
 
-class KnownQueue:
+class KnownQueue(RoleQueue):
     """One task a pass, in the order of their arrivals."""
 
     def __init__(self, world: World, role: Role) -> None:
@@ -34,19 +35,9 @@ class KnownQueue:
 
     async def perform(self, work: Work, rows: int) -> None:
         """Takes the time and the energy of the work."""
-        owner = PRESENT.get()
-        assert owner is not None, "only a session that is present in the world may do anything"
         over: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._waiting.append(_Task(work, rows, self._world.now_ns(), owner, over))
+        self._waiting.append(_Task(work, rows, self._world.now_ns(), present(), over))
         await self._world.hand_over(over)
-
-    @property
-    def device(self) -> str:
-        return self._world.hardware.device_of(self._role)
-
-    @property
-    def place(self) -> int:
-        return list(Role).index(self._role)
 
     @property
     def ready_ns(self) -> int | None:
@@ -60,7 +51,7 @@ class KnownQueue:
         self._world.sent(self)
 
         def end_ns() -> int:
-            cost = self._world.begin(task.work, began_ns)
+            cost = self._world.hardware.begin(task.work, began_ns)
             task.owner.charges.append(self._charge(task, began_ns, cost))
             return began_ns + cost.duration_ns
 
@@ -75,6 +66,5 @@ class KnownQueue:
 
     def _charge(self, task: _Task, began_ns: int, cost: Cost) -> Charge:
         return Charge(
-            self._role.value, task.owner.round, task.arrived_ns, began_ns, began_ns + cost.duration_ns, task.rows,
-            task.rows, cost, tuple(cost.uses),
-        )  # fmt: skip
+            self._role.value, task.owner.round, task.arrived_ns, began_ns, task.rows, task.rows, cost, tuple(cost.uses)
+        )
