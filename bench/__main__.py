@@ -6,7 +6,19 @@ import datetime
 import sys
 from collections.abc import Callable
 
-from bench import faults, machine, peers, prefix, rounds, scaling, speculation, startup, verify_cost
+from bench import (
+    emulation,
+    faults,
+    fidelity,
+    machine,
+    peers,
+    prefix,
+    rounds,
+    scaling,
+    speculation,
+    startup,
+    verify_cost,
+)
 from bench.system import ROOT
 from hetspec.model.checkpoint import open_checkpoint
 from hetspec.text.tokenizer import TextModel
@@ -30,6 +42,8 @@ PARTS: dict[str, tuple[str, Callable[[list[int]], str]]] = {
         lambda _: verify_cost.table({threads: verify_cost.measure(threads) for threads in (1, 2)}),
     ),
     "speculation": ("Speculation by kind of prompt", lambda _: speculation.table(speculation.measure())),
+    "emulation": ("Emulated time beside the host's", lambda ids: emulation.table(emulation.measure(ids))),
+    "fidelity": ("A calibrated machine", lambda ids: fidelity.table(fidelity.measure(ids))),
     "scaling": ("Sessions and replicas", lambda ids: scaling.table(scaling.measure(ids))),
     "faults": ("A verifier killed under a request", lambda ids: faults.table(faults.measure(ids))),
     "startup": ("Start", lambda _: startup.table(startup.measure())),

@@ -37,8 +37,10 @@ class Answer:
 class System:
     """verifiers: each a launcher and its service, to be killed and brought up again."""
 
-    def __init__(self, address: str, verifiers: Sequence[tuple[Launcher, Service]]) -> None:
+    def __init__(self, address: str, verifiers: Sequence[tuple[Launcher, Service]], places: Mapping[str, str]) -> None:
+        self.address = address
         self.verifiers = verifiers
+        self.places = places
         self._client = httpx.Client(base_url=f"http://{address}", timeout=600)
 
     def replicas(self) -> dict[str, int]:
@@ -94,7 +96,7 @@ def running(environ: Mapping[str, str], verifiers: int = 1) -> Iterator[System]:
         for launcher, replica in zip(launchers[1:], replicas, strict=True):
             launcher.up([replica])
         launchers[0].up([*services[:-1], orchestrator])
-        yield System(orchestrator.address, list(zip(launchers, together, strict=True)))
+        yield System(orchestrator.address, list(zip(launchers, together, strict=True)), places)
 
 
 def _at_port(service: Service, port: int) -> Service:

@@ -17,7 +17,7 @@ from prometheus_client import CollectorRegistry
 from hetspec.decoding.history import History
 from hetspec.decoding.tree import ROOT, TokenTree
 from hetspec.rpc.channel import KeepAlive, server_options
-from hetspec.rpc.contracts import DRAFT, VERIFY, WALK, Contract
+from hetspec.rpc.contracts import DRAFT, PRE_VERIFY, VERIFY, WALK, Contract
 from hetspec.rpc.engine_thread import EngineThread
 from hetspec.rpc.messages import (
     Draft,
@@ -67,12 +67,12 @@ class RandomChaos:
 
     def __init__(self, seed: int, probability: float, kinds: Sequence[Fault]) -> None:
         self._random = random.Random(seed)
-        self._probability = probability
+        self.probability = probability
         self._kinds = list(kinds)
         self.faults = 0
 
     def __call__(self) -> Fault | None:
-        if self._random.random() >= self._probability:
+        if self._random.random() >= self.probability:
             return None
         self.faults += 1
         return self._random.choice(self._kinds)
@@ -204,24 +204,45 @@ class FakeDrafter(FakeEngine):
     hits = 0.6
 
     def serve(self, item: DraftItem) -> Draft:
+        before = self._tree_to_grow(item)
         held = self.sessions.apply(item.update)
-        tokens: list[int] = []
-        parents: list[int] = []
-        depths: list[int] = []
-        seeded = random.Random(repr((self.hits, held.ids)))
-        for _ in range(item.policy.max_nodes):
-            open_nodes = [node for node, depth in enumerate(depths) if depth < item.policy.max_depth]
-            parent = len(tokens) - 1 if item.policy.width == 1 else seeded.choice([ROOT, *open_nodes])
+        key = (self.hits, held.ids) if item.look_ahead is None else (self.hits, held.ids, len(before))
+        seeded = random.Random(repr(key))
+        tokens, parents, depths = list(before.tokens), list(before.parents), [0] * len(before)
+
+        def grow(parent: int) -> None:
             path = TokenTree(tuple(tokens), tuple(parents)).path(parent) if parent != ROOT else []
             right = toy.next_token(held.ids + [tokens[at] for at in path], item.sampling, item.noise)
             token = right if seeded.random() < self.hits else seeded.randrange(toy.VOCAB_SIZE)
-            if (parent, token) in zip(parents, tokens, strict=True):
-                continue
-            tokens.append(token)
-            parents.append(parent)
-            depths.append(1 if parent == ROOT else depths[parent] + 1)
+            if (parent, token) not in zip(parents, tokens, strict=True):
+                tokens.append(token)
+                parents.append(parent)
+                depths.append(1 if parent < len(before) else depths[parent] + 1)
+
+        ends = [ROOT]
+        if (look := item.look_ahead) is not None:
+            found = [*([ROOT] if look.since == 0 else []), *range(look.since, len(before))]
+            for i in range(look.outcomes):
+                grow(found[-1] if i == 0 else seeded.choice(found))
+            ends = []
+        for _ in range(item.policy.max_nodes - (len(tokens) - len(before))):
+            new = range(len(before), len(tokens))
+            open_nodes = [node for node in new if depths[node] < item.policy.max_depth]
+            if item.policy.width == 1:
+                grow(open_nodes[-1] if open_nodes else len(tokens) - 1)
+            elif ends or open_nodes:
+                grow(seeded.choice([*ends, *open_nodes]))
         held.tree = TokenTree(tuple(tokens), tuple(parents))
-        return Draft(held.tree, (0.5,) * len(tokens), (drafter_pb2.DRAFT_SOURCE_LOOKUP,) * len(tokens))
+        nodes = len(tokens)
+        return Draft(held.tree, (0.5,) * nodes, (drafter_pb2.DRAFT_SOURCE_LOOKUP,) * nodes, 0, (0.0,) * nodes)
+
+    def _tree_to_grow(self, item: DraftItem) -> TokenTree:
+        if item.look_ahead is None:
+            return TokenTree()
+        held = self.sessions.held.get(item.update.session)
+        if item.update.commit or item.update.append or item.hidden or held is None:
+            raise UnitError(ErrorCode.INVALID, "look_ahead: of a session that is to move on")
+        return held.tree
 
     def spoil(self, result: Draft | UnitError) -> Draft | UnitError:
         return random.choice((Draft(TokenTree.chain(range(400))), Draft(TokenTree((toy.VOCAB_SIZE,), (ROOT,)))))
@@ -337,15 +358,16 @@ def _describe(unit: str, instance: str, digest: str, reads_features: bool) -> An
 
 
 class _Servicer:
-    def __init__(self, contract: Contract[Any, Any], engine: FakeEngine, description: Any) -> None:
-        self.queue = WorkQueue(contract, engine, EngineThread(contract.unit), FakeUnit.CREDITS)
+    def __init__(self, contract: Contract[Any, Any], engine: FakeEngine, description: Any, queue: WorkQueue) -> None:
+        self.queue = queue
+        self._contract, self._engine = contract, engine
         self._description = description
 
     async def Describe(self, _request: Any, _context: Any) -> Any:
         return self._description
 
     async def Work(self, _requests: Any, context: Any) -> None:
-        await self.queue.serve(context)
+        await self.queue.serve(self._contract, self._engine, context)
 
 
 class FakeUnit:
@@ -359,8 +381,13 @@ class FakeUnit:
         engine: type[FakeEngine],
         chaos: Chaos = no_chaos,
         digest: str = "d",
+        target: type[FakeEngine] | None = None,
+        target_chaos: Chaos = no_chaos,
     ) -> None:
+        """target: of a drafter that holds it."""
         self.digest = digest
+        self.targets: list[FakeEngine] = []
+        self._target_type, self._target_chaos = target, target_chaos
         self.contract = contract
         self.port = 0
         self.instance = 0
@@ -381,12 +408,12 @@ class FakeUnit:
         return self.engines[-1]
 
     @property
-    def queue(self) -> WorkQueue[Any, Any]:
+    def queue(self) -> WorkQueue:
         return self._servicer.queue
 
     @property
     def held(self) -> set[str]:
-        return {session for engine in self.engines for session in engine.sessions.held}
+        return {session for engine in (*self.engines, *self.targets) for session in engine.sessions.held}
 
     async def start(self) -> None:
         loop = asyncio.get_running_loop()
@@ -395,9 +422,16 @@ class FakeUnit:
         self.engines.append(engine)
         instance = f"{id(self)}/{self.instance}"
         description = _describe(self.contract.unit, instance, self.digest, self._engine_type.reads_features)
-        self._servicer = service = _Servicer(self.contract, engine, description)
+        queue = WorkQueue(self.contract.unit, EngineThread(self.contract.unit), FakeUnit.CREDITS)
+        self._servicer = service = _Servicer(self.contract, engine, description, queue)
         self._server = grpc.aio.server(options=server_options(KeepAlive()))
         self.contract.add_servicer(service, self._server)
+        if self._target_type is not None:
+            target = self._target_type(self._target_chaos, partial(loop.call_soon_threadsafe, self._die_soon))
+            self.targets.append(target)
+            description.holds_target = True
+            held = _describe("verifier", f"{instance}/target", self.digest, False)
+            PRE_VERIFY.add_servicer(_Servicer(PRE_VERIFY, target, held, queue), self._server)
         self.port = self._server.add_insecure_port(self.address)
         await self._server.start()
 
@@ -410,7 +444,8 @@ class FakeUnit:
         server, self._server = self._server, None
         if server is not None:
             await server.stop(None)
-        self.engine.thaw()
+        for engine in (self.engine, *self.targets[-1:]):
+            engine.thaw()
 
     async def close(self) -> None:
         self._restarts = False

@@ -20,10 +20,12 @@ from prometheus_client import CollectorRegistry
 
 from drafter import unit as drafter_unit
 from drafter.config import DrafterSettings
+from drafter.held_target import held_target
 from hetspec.decoding.constraint import Grammar
 from hetspec.decoding.sampling import NoiseKey, Sampling
 from hetspec.rpc.channel import KeepAlive, open_channel
 from hetspec.rpc.contracts import DRAFT, VERIFY, WALK, Contract
+from hetspec.rpc.messages import Draft, DraftItem
 from hetspec.rpc.server import Server, ServerSettings, Service
 from hetspec.rpc.unit import UnitService
 from hetspec.v1 import common_pb2
@@ -32,6 +34,7 @@ from orchestrator.clock.settings import WorldSettings
 from orchestrator.engine.engine import Engine
 from orchestrator.engine.request import GenerationRequest, Mode, Statistics
 from orchestrator.engine.settings import EngineSettings
+from orchestrator.policies.drafting_algorithm import Drafting
 from orchestrator.policies.mode import Objective, Part
 from orchestrator.units.settings import FleetSettings, LinkSettings, PrefixSettings, ReplicaSettings
 from sampler import unit as sampler_unit
@@ -61,6 +64,8 @@ class Ask:
     arrival: Arrival | None = None
     objective: Objective = Objective.LATENCY
     disabled: frozenset[Part] = frozenset()
+    outcomes: int = 1
+    drafting: Drafting = Drafting.FIXED
 
     def request(self, deadline: float | None = None) -> GenerationRequest:
         return GenerationRequest(
@@ -77,6 +82,8 @@ class Ask:
             arrival=self.arrival,
             objective=self.objective,
             disabled=self.disabled,
+            outcomes=self.outcomes,
+            drafting=self.drafting,
         )
 
 
@@ -89,7 +96,7 @@ class Answer:
 @dataclass(frozen=True)
 class Setup:
     """What a system is made of. target, draft: checkpoints. chunk_tokens: of a prompt, in one pass.
-    early_exit: a predictor's folder."""
+    early_exit: a predictor's folder. acceptance: a head's."""
 
     target: Path
     cache_dir: Path
@@ -103,6 +110,8 @@ class Setup:
     prefix_tokens: str = "0"  # a unit then holds what running sessions hold, and nothing else
     world: WorldSettings | None = None  # an emulated one
     early_exit: Path | None = None
+    acceptance: Path | None = None
+    holds_target: bool = False  # the drafter
 
     def environ(self) -> dict[str, str]:
         """For every service but its own address; each takes what it knows."""
@@ -112,6 +121,8 @@ class Setup:
         fields |= {"min_gain": 0}  # models made by tests are sure of nothing, and would draft nothing
         fields |= {"draft": self.draft} if self.draft else {}
         fields |= {"early_exit": self.early_exit} if self.early_exit else {}
+        fields |= {"acceptance": self.acceptance} if self.acceptance else {}
+        fields |= {"holds_target": True} if self.holds_target else {}
         return {f"HETSPEC_{name.upper()}": str(value) for name, value in fields.items()}
 
 
@@ -147,7 +158,8 @@ async def serving(service: Service, port: int = 0) -> AsyncIterator[str]:
 
 def weight_store(setup: Setup) -> WeightStoreService:
     paths = {"target": setup.target} | ({"draft": setup.draft} if setup.draft else {})
-    return WeightStoreService(Store(paths, setup.cache_dir, setup.early_exit), check_interval_s=0.2)
+    store = Store(paths, setup.cache_dir, setup.early_exit, setup.acceptance)
+    return WeightStoreService(store, check_interval_s=0.2)
 
 
 def verifier_settings(setup: Setup, store: str) -> VerifierSettings:
@@ -172,7 +184,13 @@ def drafter_settings(setup: Setup, store: str) -> DrafterSettings:
         threads=setup.threads,
         max_context=setup.max_context,
         kv_tokens=setup.kv_tokens,
+        holds_target=setup.holds_target,
     )
+
+
+def drafter_service(setup: Setup, store: str) -> UnitService[DraftItem, Draft]:
+    settings = drafter_settings(setup, store)
+    return UnitService(DRAFT, lambda: drafter_unit.load(settings), beside=held_target(settings))
 
 
 class Requests:
@@ -245,7 +263,7 @@ class System(Requests):
         setup, enter = self._setup, self._stack.enter_async_context
         store = await enter(serving(weight_store(setup)))
         verifier = UnitService(VERIFY, lambda: verifier_unit.load(verifier_settings(setup, store)))
-        drafter = UnitService(DRAFT, lambda: drafter_unit.load(drafter_settings(setup, store)))
+        drafter = drafter_service(setup, store)
         sampler = UnitService(WALK, lambda: sampler_unit.load(sampler_settings(setup, store)))
         self.addresses = Addresses(store, *[await enter(serving(unit)) for unit in (verifier, drafter, sampler)])
         self._stack.push_async_callback(self._close_engine)

@@ -13,6 +13,7 @@ from orchestrator.clock.devices import Devices
 from orchestrator.clock.pace import Pace, Unpaced
 from orchestrator.clock.presence import PRESENT, Charge, Presence
 from orchestrator.clock.world import NotPriced, World
+from orchestrator.timeline.task import CURRENT, Task
 
 STATIC_UW = {"npu": 100_003, "cpu": 7_001, "dram": 50_000}
 DYNAMIC_PJ = 3  # a nanosecond of a task
@@ -31,6 +32,7 @@ class ToyHardware:
 class _Task:
     arrived_ns: int
     owner: Presence
+    asked: Task | None
     cost_ns: int
     result: asyncio.Future[int]
 
@@ -51,7 +53,8 @@ class ToyUnit:
         """When the task has ended. A negative cost is one that nobody can price."""
         owner = PRESENT.get()
         assert owner is not None
-        task = _Task(self._world.now_ns(), owner, cost_ns, asyncio.get_running_loop().create_future())
+        result = asyncio.get_running_loop().create_future()
+        task = _Task(self._world.now_ns(), owner, CURRENT.get(), cost_ns, result)
         self._waiting.append(task)
         try:
             return await self._world.hand_over(task.result)
@@ -74,6 +77,11 @@ class ToyUnit:
         self._answering.add(answering)
         answering.add_done_callback(self._answering.discard)
 
+    @property
+    def is_priced(self) -> bool:
+        """Whether the world knows when what it holds ends."""
+        return self._world.knows_end(self)
+
     def lose(self) -> None:
         """The unit is gone, and with it what it held and what waited for it."""
         for task in [*([self._held] if self._held else []), *self._waiting]:
@@ -95,7 +103,7 @@ class ToyUnit:
             if task.result.done():
                 self._world.spend_unowned([use])
             else:
-                charge = Charge("toy", 0, task.arrived_ns, began_ns, 1, 1, cost, (use,))
+                charge = Charge("toy", 0, task.arrived_ns, began_ns, 1, 1, cost, (use,), task.asked)
                 task.owner.charges.append(charge)
             return began_ns + task.cost_ns
 

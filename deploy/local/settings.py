@@ -36,14 +36,16 @@ class Service:
     host: str
     port: int
     env: Mapping[str, str]
+    files: tuple[Path, ...] = ()  # that it reads when it starts
 
     @property
     def address(self) -> str:
         return f"{'127.0.0.1' if self.host in ('0.0.0.0', '::') else self.host}:{self.port}"
 
     def digest(self, code: str) -> str:
-        """Changes when the process would start differently: settings or code."""
-        return hashlib.sha256(json.dumps([code, self.host, self.port, dict(self.env)]).encode()).hexdigest()
+        """Changes when the process would start differently: settings, code, or files that settings name."""
+        files = _digest(path.read_bytes() for path in self.files)
+        return hashlib.sha256(json.dumps([code, self.host, self.port, dict(self.env), files]).encode()).hexdigest()
 
 
 SETTINGS: dict[str, type[BaseSettings]] = {
@@ -75,8 +77,8 @@ def check(environ: Mapping[str, str]) -> None:
             kind.model_validate({field: environ[name] for field, name in variables.items() if name in named})
         except ValidationError as error:
             raise LaunchError(settings_error(service, error)) from None
-    for name, is_optional in (("HETSPEC_TARGET", False), ("HETSPEC_DRAFT", True), ("HETSPEC_EARLY_EXIT", True)):
-        is_path = name in named and not (is_optional and environ[name] == "none")
+    for name in ("HETSPEC_TARGET", "HETSPEC_DRAFT", "HETSPEC_EARLY_EXIT", "HETSPEC_ACCEPTANCE"):
+        is_path = name in named and not (name != "HETSPEC_TARGET" and environ[name] == "none")
         if is_path and not Path(environ[name]).expanduser().exists():
             raise LaunchError(f"{name} = {environ[name]!r}: there is no such file or folder")
 
@@ -92,9 +94,23 @@ def services(environ: Mapping[str, str]) -> list[Service]:
     metrics = _metrics_ports(shared.pop("HETSPEC_METRICS_PORT", METRICS_PORT))
     _refuse_shared_ports(places, metrics)
     return [
-        Service(name, host, port, _without_secrets(name, shared) | _own_environ(host, port, metrics[name]))
+        Service(
+            name,
+            host,
+            port,
+            _without_secrets(name, shared) | _own_environ(host, port, metrics[name]),
+            _files_of_hardware(shared) if name == "orchestrator" else (),
+        )
         for name, (host, port) in places.items()
     ]
+
+
+def _files_of_hardware(environ: Mapping[str, str]) -> tuple[Path, ...]:
+    """A profile and configurations of models of the user's own."""
+    models = (model.rpartition(":")[0].strip() for model in environ.get("HETSPEC_COST_AS", "").split("+"))
+    named = [Path(name) for name in (environ.get("HETSPEC_HARDWARE", ""), *models) if name]
+    places = (path / "config.json" if path.is_dir() else path for path in named)
+    return tuple(path for path in places if path.is_file())
 
 
 def _without_secrets(name: str, environ: Mapping[str, str]) -> dict[str, str]:

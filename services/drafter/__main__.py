@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import sys
+from functools import partial
 
 from drafter.config import DrafterSettings
+from drafter.held_target import held_target
 from drafter.unit import load
 from hetspec.rpc.contracts import DRAFT
 from hetspec.rpc.server import ServerSettings, run_server
@@ -15,7 +17,8 @@ from hetspec.telemetry.tracing import open_traces
 
 def main() -> int:
     settings = read_settings("drafter", DrafterSettings)
-    service = UnitService(DRAFT, lambda: load(settings), lambda: open_traces("drafter", settings.traces))
+    traces = partial(open_traces, "drafter", settings.traces)
+    service = UnitService(DRAFT, partial(load, settings), traces, beside=held_target(settings))
     return run_server(service, ServerSettings.of(settings))
 
 

@@ -12,4 +12,5 @@ from hetspec.rpc.settings import Port, UnitSettings
 class DrafterSettings(UnitSettings):
     port: Port = 7003
     max_context: Annotated[int, Field(ge=16)] = 8192
-    kv_tokens: Annotated[int, Field(ge=128)] = 32768  # KV positions of the draft model, over all sessions
+    kv_tokens: Annotated[int, Field(ge=128)] = 32768  # KV positions of each of its models, over all sessions
+    holds_target: bool = False  # all layers of the target too, to check drafts with before the verifier does

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -12,15 +12,29 @@ from hetspec.decoding.adjust import Adjuster
 from hetspec.decoding.constraint import DeadEnd
 from hetspec.decoding.matcher import GrammarMatcher, Matchers
 from hetspec.drafting.costs import LAST_STRETCH
-from hetspec.drafting.draft_model import DraftModel, DraftRequest
+from hetspec.drafting.draft_model import DraftRequest
 from hetspec.drafting.draft_state import DraftState
+from hetspec.drafting.growing import Growing
 from hetspec.drafting.growth import Growth
 from hetspec.drafting.lookup import NgramIndex
+from hetspec.drafting.stop_rule import StopRule
+from hetspec.drafting.tree_model import TreeModel
 from hetspec.model.kv import CacheFullError
 from hetspec.model.transformer import PassStopped
 from hetspec.rpc.ids import check_ids, ids_of_rule
 from hetspec.rpc.logs import log_event
-from hetspec.rpc.messages import Draft, DraftItem, ErrorCode, PassResult, Rows, UnitError, WorkTrace, rows_from_bytes
+from hetspec.rpc.messages import (
+    Draft,
+    DraftItem,
+    DraftPolicy,
+    ErrorCode,
+    LookAhead,
+    PassResult,
+    Rows,
+    UnitError,
+    WorkTrace,
+    rows_from_bytes,
+)
 from hetspec.rpc.sessions import Session, SessionTable, enter_all
 from hetspec.rpc.work import ShouldStop, Stopped
 from hetspec.v1.drafter_pb2 import DRAFT_SOURCE_GRAMMAR, DRAFT_SOURCE_LOOKUP, DRAFT_SOURCE_MODEL
@@ -32,7 +46,7 @@ DraftSession = Session[DraftState]
 
 
 class DrafterEngine:
-    def __init__(self, vocab_size: int, model: DraftModel | None, matchers: Matchers | None = None) -> None:
+    def __init__(self, vocab_size: int, model: TreeModel | None, matchers: Matchers | None = None) -> None:
         """matchers: of the target's vocabulary; None: items with a grammar are refused."""
         self.sources = (
             DRAFT_SOURCE_LOOKUP,
@@ -69,16 +83,15 @@ class DrafterEngine:
         except DeadEnd as error:
             raise UnitError(ErrorCode.DEAD_END, str(error)) from error
         try:
-            session = self.sessions.enter(item.update)
+            session = self.sessions.enter(item.update, keeps_tree=item.look_ahead is not None)
         except CacheFullError as error:  # a fork copies a page
             raise UnitError(ErrorCode.EXHAUSTED, str(error)) from error
+        if item.look_ahead is not None:
+            return _Pending(item, session, _look_ahead(session, item, item.look_ahead, matcher), adjuster)
         session.history.extend(item.update.append)
         session.state.append(item.update.append)
         session.state.give(features)
-        one = _Pending(item, session, Growth(item.policy), adjuster, matcher)
-        one.take_forced()
-        one.look_up()
-        return one
+        return _Pending(item, session, _new_growth(session, item, matcher), adjuster)
 
     def _check(self, item: DraftItem) -> None:
         policy = item.policy
@@ -93,10 +106,20 @@ class DrafterEngine:
             for name, curve, rows in (*told, ("draft_step", policy.costs.draft_step, max(LAST_STRETCH, policy.width))):
                 if curve.max_rows < rows:
                     raise ValueError(f"policy.costs.{name}: tells up to {curve.max_rows} rows, must tell {rows}")
+        if policy.stop is not None:
+            self._check_stop(policy.stop, policy)
+        if item.look_ahead is not None:
+            _check_look_ahead(item, item.look_ahead)
         for source in policy.sources:
             if source not in self.sources:
                 raise ValueError(f"policy.sources: {source} is not one of {self.sources}")
         check_ids((("append", item.update.append),), self._vocab_size)
+
+    def _check_stop(self, stop: StopRule, policy: DraftPolicy) -> None:
+        if policy.costs is not None:
+            raise ValueError("policy.stop: is for chains, may not be given with policy.costs")
+        if stop.needs_acceptance and not (self._model is not None and self._model.judges_acceptance):
+            raise ValueError(f"policy.stop.kind = {stop.kind.value}: there is no acceptance head")
 
     def _features(self, item: DraftItem) -> Rows:
         """One row each of the last tokens committed after the update, of which the session's first has none."""
@@ -123,7 +146,7 @@ class DrafterEngine:
         model = self._model
         if model is None:
             return WorkTrace()
-        requests = [p for one in pending if (p := one.model_request(model.transformer.max_context)) is not None]
+        requests = [p for one in pending if (p := one.model_request(model.max_context)) is not None]
         if not requests:
             return WorkTrace()
         try:
@@ -144,27 +167,54 @@ class _Pending:
 
     item: DraftItem
     session: DraftSession
-    growth: Growth
+    growth: Growing
     adjuster: Adjuster
-    matcher: GrammarMatcher | None
-
-    def take_forced(self) -> None:
-        if self.matcher is not None and DRAFT_SOURCE_GRAMMAR in self.item.policy.sources:
-            self.growth.add_run(self.matcher.forced(), 1.0, DRAFT_SOURCE_GRAMMAR)
-
-    def look_up(self) -> None:
-        """Runs that occurred before, each as far as the grammar allows it."""
-        allowed = len if self.matcher is None else self.matcher.follows
-        self.session.state.look_up(self.growth, self.item.policy, allowed)
 
     def model_request(self, max_context: int) -> DraftRequest | None:
         item, position = self.item, len(self.session.history)
         state = self.session.state.model_to_ask(self.growth, item.policy, max_context)
         if state is None:
             return None
-        return DraftRequest(state, self.growth, item.sampling, item.noise, position, self.adjuster)
+        stop = item.policy.stop
+        judged = stop is not None and stop.needs_acceptance
+        return DraftRequest(state, self.growth, item.sampling, item.noise, position, self.adjuster, judged)
 
     def finish(self) -> Draft:
         draft = self.session.state.finish(self.growth)
         self.session.tree = draft.tree
         return draft
+
+
+def _new_growth(session: DraftSession, item: DraftItem, matcher: GrammarMatcher | None) -> Growth:
+    """Of a new tree, with what must follow, and runs that occurred before, as far as the grammar allows them."""
+    growth = Growth(item.policy)
+    if matcher is not None and DRAFT_SOURCE_GRAMMAR in item.policy.sources:
+        growth.add_run(matcher.forced(), 1.0, DRAFT_SOURCE_GRAMMAR)
+    session.state.look_up(growth, item.policy, _allowed(matcher))
+    return growth
+
+
+def _look_ahead(session: DraftSession, item: DraftItem, look: LookAhead, matcher: GrammarMatcher | None) -> Growing:
+    try:
+        return session.state.look_ahead(look, item.policy, MAX_NODES, _allowed(matcher))
+    except ValueError as error:
+        raise UnitError(ErrorCode.INVALID, str(error)) from error
+
+
+def _allowed(matcher: GrammarMatcher | None) -> Callable[[Sequence[int]], int]:
+    """How many tokens of a run may follow."""
+    return len if matcher is None else matcher.follows
+
+
+def _check_look_ahead(item: DraftItem, look: LookAhead) -> None:
+    if not 1 <= look.outcomes <= MAX_NODES:
+        raise ValueError(f"look_ahead.outcomes = {look.outcomes}, must be in [1, {MAX_NODES}]")
+    update = item.update
+    for name, has_any in (
+        ("update.commit", update.commit),
+        ("update.append", update.append),
+        ("hidden", item.hidden),
+        ("policy.costs", item.policy.costs),
+    ):
+        if has_any:
+            raise ValueError(f"look_ahead: {name} must be empty with it")

@@ -15,7 +15,7 @@ from hetspec.model.measure import measured_curve
 from hetspec.rpc.messages import DraftItem, DraftPolicy, SessionUpdate, rows_to_bytes
 from hetspec.v1.drafter_pb2 import DRAFT_SOURCE_MODEL
 
-STEP_ROWS = (1, 2, 4, 8)
+STEP_ROWS = (1, 2, 3, 4, 6, 8)
 _STEPS = 2  # that feed a tree's rows
 _PROMPT = (0, 1)
 

@@ -22,7 +22,7 @@ from hetspec.model.forward import PAGE
 from hetspec.model.head import Head
 from hetspec.model.projection import FEATURES, Projection
 from hetspec.model.transformer import Transformer
-from hetspec.model.weights import RoleMissingError, WeightSource, read_manifest
+from hetspec.model.weights import RoleMissingError, WeightSource, read_acceptance, read_manifest
 from hetspec.rpc.messages import Draft, DraftItem
 from hetspec.rpc.messages.draft_costs import curve_to_pb
 from hetspec.rpc.unit import LoadedUnit, new_identity
@@ -66,7 +66,9 @@ def load(settings: DrafterSettings) -> LoadedUnit[DraftItem, Draft]:
             kv_capacity_tokens=model.transformer.pool.capacity_tokens if model else 0,
             kv_page_tokens=PAGE,
             reads_features=model is not None and model.reads_features,
+            judges_acceptance=model is not None and model.judges_acceptance,
             step_ns=step_ns,
+            holds_target=settings.holds_target,
         )
 
     def close() -> None:
@@ -99,7 +101,9 @@ def _load_model(settings: DrafterSettings, source: WeightSource, barred: NDArray
     if source.layout.config.reads_features:
         size = source.layout.config.hidden_size
         features = Projection(source, FEATURES, size, threads=settings.threads)
-    return DraftModel(transformer, Head(source, threads=settings.threads), barred, features)
+    made = read_acceptance(settings.weight_store, settings.weights_timeout_s, settings.rpc_tls)
+    acceptance = made.head() if made else None
+    return DraftModel(transformer, Head(source, threads=settings.threads), barred, features, acceptance)
 
 
 def _probe_choices() -> bytes:
@@ -108,4 +112,5 @@ def _probe_choices() -> bytes:
     samplings = (Sampling(0), Sampling(1.0), Sampling(0.8, top_p=0.9))
     places = [Place(s, NoiseKey(seed=1), Adjuster(s, Constraint(), Past()), 3, (), 8) for s in samplings]
     proposer = Proposer(len(row), None, np.array([], np.intp))
-    return np.array(proposer.propose(np.stack([row] * len(places)), places), "<f8").tobytes()
+    proposals = proposer.propose(np.stack([row] * len(places)), places)
+    return np.array([one.candidates for one in proposals], "<f8").tobytes()

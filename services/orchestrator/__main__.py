@@ -74,7 +74,12 @@ def main() -> int:
     set_up_logging("orchestrator", settings.log_level)
     admission = Admission(settings.max_running, settings.max_queued)
     prefixes = PrefixSettings(settings.prefix_tokens, settings.prefix_lease_s)
-    engine_settings = EngineSettings(fleet=FleetSettings(prefixes=prefixes), tls=settings.rpc_tls, world=settings.world)
+    engine_settings = EngineSettings(
+        fleet=FleetSettings(prefixes=prefixes),
+        tls=settings.rpc_tls,
+        world=settings.world,
+        timeline_tasks=settings.timeline_tasks,
+    )
     engine = Engine(settings, engine_settings, registry)
     config = server_config(create_app(engine, settings, admission, registry, traces), settings)
     where = {"port": listener.getsockname()[1], "metrics_port": metrics_port.port if metrics_port else None}

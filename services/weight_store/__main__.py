@@ -15,7 +15,12 @@ from weight_store.store import Store
 def main() -> int:
     settings = read_settings("weight_store", WeightStoreSettings)
     try:
-        store = Store(settings.checkpoints(), settings.cache_dir.expanduser(), settings.early_exit_folder())
+        store = Store(
+            settings.checkpoints(),
+            settings.cache_dir.expanduser(),
+            settings.early_exit_folder(),
+            settings.acceptance_folder(),
+        )
     except (FileNotFoundError, CheckpointError) as error:
         print(f"weight_store: {error}", file=sys.stderr)
         return 2

@@ -13,12 +13,14 @@ from weight_store import shipped
 class WeightStoreSettings(ServiceSettings):
     """target: a GGUF file or a Hugging Face directory; without one, the installed small model. draft: a draft folder
     made for the target, or what a target may be; without one, what is shipped for the installed model; none.
-    early_exit: likewise, of predictors made for the target."""
+    early_exit: likewise, of predictors made for the target. acceptance: an acceptance head that was made for target and
+    draft; none."""
 
     port: Port = 7001
     target: Path | None = None
     draft: Literal["none"] | Path | None = None
     early_exit: Literal["none"] | Path | None = None
+    acceptance: Literal["none"] | Path | None = None
     cache_dir: Path = Path("~/.cache/hetspec")
 
     def checkpoints(self) -> dict[str, Path]:
@@ -38,3 +40,6 @@ class WeightStoreSettings(ServiceSettings):
         if self.early_exit is None and self.target is None and shipped.EARLY_EXIT.is_dir():
             return shipped.checked(shipped.EARLY_EXIT)
         return None
+
+    def acceptance_folder(self) -> Path | None:
+        return self.acceptance.expanduser() if isinstance(self.acceptance, Path) else None

@@ -82,6 +82,11 @@ class WeightStoreServicer(weight_store_pb2_grpc.WeightStoreServicer):
             await self._abort(context, _Code.NOT_FOUND, "no early-exit predictor is served")
         return self._store.early_exit.to_pb()
 
+    async def GetAcceptance(self, _request: pb.GetAcceptanceRequest, context: _Context) -> pb.AcceptanceHead:
+        if self._store.acceptance is None:
+            await self._abort(context, _Code.NOT_FOUND, "no acceptance head is served")
+        return self._store.acceptance.to_pb()
+
     async def Describe(self, _request: common_pb2.DescribeRequest, _context: _Context) -> pb.WeightStoreDescription:
         target = self._store.sources["target"].manifest
         return pb.WeightStoreDescription(
@@ -157,6 +162,8 @@ class WeightStoreService:
             log_event("opened", role=role, model=model, fingerprint=fingerprint)
         if (early_exit := self._store.early_exit) is not None:
             log_event("opened", role="early exit", layer=early_exit.config.layer, recall=early_exit.config.recall)
+        if (acceptance := self._store.acceptance) is not None:
+            log_event("opened", role="acceptance head", blocks=acceptance.config.blocks)
 
     async def drain(self) -> None:
         self._servicer.stopping.set()

@@ -9,7 +9,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from hetspec.model.acceptance_artefact import AcceptanceArtefact
 from hetspec.model.checkpoint import Checkpoint, CheckpointError, open_checkpoint, open_draft
+from hetspec.model.checkpoint.acceptance_folder import open_acceptance
 from hetspec.model.checkpoint.early_exit_folder import open_early_exit
 from hetspec.model.early_exit_artefact import EarlyExitArtefact
 from hetspec.model.fingerprint import file_identity, identity_of
@@ -124,13 +126,22 @@ class PackLease:
 
 
 class Store:
-    """Sources by role, an early-exit predictor of the target, and the leases in force. Methods block."""
+    """Sources by role, an early-exit predictor of the target, an acceptance head of the draft, and the leases in force.
+    Methods block."""
 
-    def __init__(self, paths: Mapping[str, Path], cache_dir: Path, early_exit: Path | None = None) -> None:
+    def __init__(
+        self,
+        paths: Mapping[str, Path],
+        cache_dir: Path,
+        early_exit: Path | None = None,
+        acceptance: Path | None = None,
+    ) -> None:
         self._paths = paths
         self._cache_dir = cache_dir
         self._early_exit = early_exit
         self.early_exit: EarlyExitArtefact | None = None
+        self._acceptance = acceptance
+        self.acceptance: AcceptanceArtefact | None = None
         self.sources: dict[str, Source] = {}
         self.leases: dict[str, PackLease] = {}
 
@@ -142,6 +153,8 @@ class Store:
             self.sources = {role: Source(role, checkpoint, self._cache_dir) for role, checkpoint in opened.items()}
             if self._early_exit is not None:
                 self.early_exit = _open_early_exit(self._early_exit, self.sources["target"].manifest)
+            if self._acceptance is not None:
+                self.acceptance = _open_acceptance(self._acceptance, self.sources)
         except ChangedError as error:
             raise CheckpointError(str(error)) from error
 
@@ -173,4 +186,15 @@ def _open_early_exit(folder: Path, target: Manifest) -> EarlyExitArtefact:
         raise CheckpointError(f"{folder}: layer = {config.layer}, must be below the target's {layers}")
     if config.hidden_size != target.config.hidden_size:
         raise CheckpointError(f"{folder}: hidden_size = {config.hidden_size}, must be {target.config.hidden_size}")
+    return found
+
+
+def _open_acceptance(folder: Path, sources: Mapping[str, Source]) -> AcceptanceArtefact:
+    """Likewise."""
+    if "draft" not in sources:
+        raise CheckpointError(f"{folder}: an acceptance head is for a draft, and none is served")
+    target, draft = sources["target"].manifest, sources["draft"].manifest
+    found = open_acceptance(folder, target.fingerprint, draft.fingerprint)
+    if found.config.hidden_size != draft.config.hidden_size:
+        raise CheckpointError(f"{folder}: hidden_size = {found.config.hidden_size}, must be {draft.config.hidden_size}")
     return found

@@ -92,7 +92,7 @@ def test_answer_is_typed():
     assert (told.accepted, told.emitted, told.accept_length) == (6, 9, 3.0)
     assert told.host_ns == {"verifier": 1_000, "sampler": 200}
     assert (told.drafted_by_depth, told.accepted_by_source) == ([5, 4], {"model": 6})
-    assert told.more == {"clock": "host", "pruned": 0}
+    assert told.more == {"clock": "host", "pruned": 0, "drafting": "fixed"}
 
 
 def test_statistics_of_a_newer_server_are_kept():

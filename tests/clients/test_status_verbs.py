@@ -33,14 +33,15 @@ def test_stats_count_what_was_asked(run_here):
     assert (told["status"], told["running"], told["queued"]) == ("ready", 0, 0)
     assert (told["ended"], told["refused"]) == ({"stop": 3}, {"400": 1})
     assert told["prompt_tokens"] == 3 * len("<user>hi<assistant>")
-    chain = {"rounds": 6, "drafted": 18, "verified": 18, "accepted": 12, "emitted": 10, "accept_length": 10 / 6}
+    chain = {"rounds": 6, "drafted": 18, "verified": 18, "pruned": 0, "accepted": 12, "emitted": 10}
+    chain["accept_length"] = 10 / 6
     assert told["modes"]["chain"] == chain
     assert told["modes"]["plain"]["rounds"] == 3
     # Each of the three answers says that 5 of its nodes were drafted at depth 1 and 4 below, all by the model.
     assert told["by_depth"] == {"1": {"drafted": 15, "accepted": 12}, "2": {"drafted": 12, "accepted": 6}}
     assert told["by_source"] == {"model": {"drafted": 27, "accepted": 18}}
     rows = [line.split() for line in shown.splitlines()]
-    assert ["chain", "6", "18", "18", "12", "10", "1.67"] in rows
+    assert ["chain", "6", "18", "18", "0", "12", "10", "1.67"] in rows
     assert ["ended", "stop", "3"] in rows
     assert ["1", "15", "12", "80.0%"] in rows
     assert ["model", "27", "18", "66.7%"] in rows

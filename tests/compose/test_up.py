@@ -17,7 +17,7 @@ pytestmark = [pytest.mark.compose, pytest.mark.timeout(1200)]
 
 REPLICAS = {"verifier": 2, "drafter": 3, "sampler": 2}
 STREAMS = 8
-MODES = ("plain", "chain", "tree")
+MODES = ("plain", "chain", "tree", "lever", "ahasd", "full")
 PROMPTS = (
     "One, two, three, four, one, two, three,",
     "def add(a, b):\n    return a + b\n\ndef subtract(a, b):\n    return",
@@ -166,7 +166,7 @@ async def test_a_verifier_killed_and_the_other_frozen_under_8_streams_change_no_
     started = time.monotonic()
     async with asyncio.TaskGroup() as group:
         streams = [
-            group.create_task(streamed(client, body(number, MODES[number % 3], 256), began[number]))
+            group.create_task(streamed(client, body(number, MODES[number % len(MODES)], 256), began[number]))
             for number in range(STREAMS)
         ]
         await asyncio.gather(*(event.wait() for event in began))
@@ -187,7 +187,9 @@ async def test_scaling_down_under_8_streams_moves_none_of_them(stack: Stack, cli
     before = await rebuilds(client)
     began = [asyncio.Event() for _ in range(STREAMS)]
     async with asyncio.TaskGroup() as group:
-        streams = [group.create_task(streamed(client, body(n, MODES[n % 3], 64), began[n])) for n in range(STREAMS)]
+        streams = [
+            group.create_task(streamed(client, body(n, MODES[n % len(MODES)], 64), began[n])) for n in range(STREAMS)
+        ]
         await asyncio.gather(*(event.wait() for event in began))
         await asyncio.to_thread(stack.up, **REPLICAS | {"verifier": 1})
     assert [stream.result() for stream in streams] == expected

@@ -14,6 +14,8 @@ from hetspec.rpc.messages import TokenLogprobs
 from hetspec.text.text_spec import TextSpec
 from hetspec.text.tokenizer import TextModel
 from orchestrator.engine.request import Emission, EmittedToken, GenerationRequest, Statistics
+from orchestrator.policies.control import AheadReport
+from orchestrator.policies.edc import EdcTables
 
 Step = Emission | Exception | asyncio.Event  # told, raised, waited for
 Script = Callable[[GenerationRequest], Iterable[Step]]
@@ -69,6 +71,7 @@ class FakeGeneration:
             accepted_by_source={"model": 6},
             host_ns={"verifier": 1_000, "sampler": 200},
             seed=request.noise.seed,
+            ahead=engine.ahead,
         )
 
     def __aiter__(self) -> FakeGeneration:
@@ -105,6 +108,9 @@ class FakeEngine:
         self.requests: list[GenerationRequest] = []
         self.grammars: list[Grammar] = []  # found to be good
         self.grammar_refusal = ""
+        self.edc = EdcTables()
+        self.judges_acceptance = False
+        self.ahead: AheadReport | None = None  # of every request
         self.open = 0
         self.released = asyncio.Event()
 

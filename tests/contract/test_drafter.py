@@ -25,7 +25,7 @@ from hetspec.decoding.sampling import NoiseKey, Sampling
 from hetspec.decoding.tree import ROOT, TokenTree
 from hetspec.model.kv import PAGE
 from hetspec.rpc.contracts import DRAFT
-from hetspec.rpc.messages import Draft, DraftItem, DraftPolicy, SessionUpdate, rows_to_bytes
+from hetspec.rpc.messages import Draft, DraftItem, DraftPolicy, LookAhead, SessionUpdate, rows_to_bytes
 from hetspec.rpc.server import StartError
 from hetspec.rpc.unit import UnitService
 from hetspec.v1 import common_pb2, drafter_pb2, drafter_pb2_grpc
@@ -118,6 +118,23 @@ async def test_over_the_wire_rounds_draft_as_new_sessions_do(target: Path, draft
             while (await describe(channel)).sessions:
                 await asyncio.sleep(0.01)
         assert (await describe(channel)).kv_held_tokens == 0
+
+
+async def test_over_the_wire_a_chain_drafted_in_parts_is_the_chain_drafted_at_once(
+    target: Path, draft: Path, tmp_path: Path
+) -> None:
+    parts = DraftPolicy(3, 3, 1, (MODEL,))
+    async with drafter(tmp_path, {"target": target, "draft": draft}) as channel:
+        stream = await WorkStream(DRAFT, channel).open()
+        await stream.task(item(update("s", [], PROMPT), parts, 0.8))
+        ahead = replace(item(update("s", PROMPT, []), parts, 0.8), look_ahead=LookAhead(outcomes=1, since=2))
+        at_once = item(update("t", [], PROMPT), DraftPolicy(6, 6, 1, (MODEL,)), 0.8)
+        grown, whole = (await stream.task(ahead, at_once)).items
+        broken = (await stream.task(replace(ahead, look_ahead=LookAhead(1, 6)))).items[0]
+        await stream.end()
+    assert Draft.from_pb(grown) == Draft.from_pb(whole)
+    assert len(whole.entropies) == len(whole.tree.tokens) == 6
+    assert broken.error.message == "look_ahead.since = 6, must be below the tree's 6 nodes"
 
 
 async def test_with_a_draft_model_it_tells_whose(target: Path, draft: Path, tmp_path: Path) -> None:

@@ -24,14 +24,14 @@ from hetspec.rpc.messages import ErrorCode, HiddenRows, HiddenStates, UnitError,
 from hetspec.rpc.server import Server, ServerSettings
 from hetspec.rpc.unit import UnitService
 from hetspec.v1 import common_pb2
+from hetspec.verification.early_exit import EarlyExit
+from hetspec.verification.engine import VerifierEngine
 from tests.contract.streams import WorkStream, serving, update
 from tests.early_exit_artefact import make_early_exit, random_predictor
 from tests.models import make_checkpoint
 from tests.packs import TINY, MemoryPack
 from tests.unit.strategies import trees
 from verifier.config import VerifierSettings
-from verifier.early_exit import EarlyExit
-from verifier.engine import VerifierEngine
 from verifier.unit import load
 from weight_store.config import WeightStoreSettings
 from weight_store.servicer import WeightStoreService

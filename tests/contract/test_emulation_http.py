@@ -3,7 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import json
+import re
+import time
 from collections.abc import AsyncIterator
+from dataclasses import replace
+from typing import Any
 
 import httpx
 import pytest
@@ -11,10 +16,12 @@ import pytest
 from hetspec.hardware.cost_as import parse_cost_as
 from hetspec.hardware.profile import load_profile
 from hetspec_client.commands.explain import _tables
+from hetspec_client.commands.numbers import numbers_behind
 from orchestrator.api.admission import Admission
 from orchestrator.api.app import create_app
 from orchestrator.clock.settings import WorldSettings
 from orchestrator.config import OrchestratorSettings
+from tests.contract.running import serve
 from tests.models import make_checkpoint
 from tests.system import Setup, System
 
@@ -71,9 +78,22 @@ async def test_request_is_explained_task_by_task_and_sums_to_its_total(client: h
         assert all(task["end_ns"] - task["start_ns"] == sum(task["time_ns"].values()) for task in choice["tasks"])
         assert len(choice["token_ns"]) == 24
         times, energies = _tables(choice)
+        _check_numbers(choice["tasks"])
         assert times[-1][-1] == f"{choice['total_ns'] / 1e6:.3f}"
         total_pj = sum(pj for by_part in choice["energy_pj"].values() for pj in by_part.values())
         assert energies[-1][-1] == f"{total_pj / 1e9:.3f}"
+
+
+def _check_numbers(tasks: list[dict[str, Any]]) -> None:
+    """Lines of components sum to the task; those below them name the profile's rates."""
+    lines = [*numbers_behind(tasks)]
+    totals = [float(found[1]) for line in lines if (found := re.match(r"\nround .*: ([\d.]+) ms", line))]
+    parts = [float(found[1]) for line in lines if (found := re.match(r"  \w+: ([\d.]+) ms", line))]
+    assert len(totals) == len(tasks)
+    assert sum(parts) == pytest.approx(sum(totals), abs=1e-9)
+    text = "\n".join(lines)
+    for rate in ("45 Top/s", "45 GB/s", "4.2 GB/s", "graphs, "):
+        assert rate in text
 
 
 async def test_request_that_is_not_kept_is_not_found(client: httpx.AsyncClient) -> None:
@@ -99,3 +119,40 @@ async def test_closed_workload_begins_when_all_of_it_is_there(client: httpx.Asyn
     times = await total_ns([*first, ask(2 * 10**6)])
     again = await total_ns([ask(arrival_ns) for arrival_ns in (0, 10**6, 2 * 10**6)])
     assert times == again
+
+
+PACE = 8.0  # emulated seconds a second
+_SLACK_S = 0.005  # or 2 %, beside what the server says it lags
+
+
+@pytest.mark.parametrize("bound", ["never early", pytest.param("nor late", marks=pytest.mark.soak)])
+async def test_paced_tokens_come_when_they_are_due(setup: Setup, bound: str) -> None:
+    """Over HTTP, as a client sees them. That none is late takes a machine with nothing else to do."""
+    assert setup.world is not None
+    async with System(replace(setup, world=replace(setup.world, pace=PACE))) as system, serve(system.engine) as running:
+        come_s, lag_s = await _arrivals(running.client)
+        told = (await running.client.get("/v1/hetspec/requests/paced")).json()
+    (choice,) = told["choices"]
+    due_s = [ns / 1e9 / PACE for ns in choice["token_ns"]]
+    late_s = [come - due for come, due in zip(come_s, due_s, strict=True)]
+    assert len(late_s) == 8
+    assert due_s[-1] > 0.1
+    if bound == "never early":
+        assert min(late_s) >= 0
+    else:
+        bounds_s = [max(_SLACK_S, 0.02 * due) + lag_s for due in due_s]
+        assert all(late - late_s[0] <= most for late, most in zip(late_s, bounds_s, strict=True))
+
+
+async def _arrivals(client: httpx.AsyncClient) -> tuple[list[float], float]:
+    """When each token came, in seconds since the request was sent; and the lag that is told."""
+    body = {**BODY, "max_tokens": 8, "ignore_eos": True, "stream": True, "logprobs": 1, "hetspec": {"mode": "plain"}}
+    begun, come, lag_s = time.perf_counter(), list[float](), 0.0
+    headers = {"x-request-id": "paced"}
+    async with client.stream("POST", "/v1/completions", json=body, headers=headers) as response:
+        async for line in response.aiter_lines():
+            chunk = json.loads(line.removeprefix("data: ")) if line.startswith("data: {") else {}
+            for choice in chunk.get("choices", []):
+                come += [time.perf_counter() - begun] * len((choice["logprobs"] or {"tokens": []})["tokens"])
+            lag_s = (chunk.get("hetspec") or {}).get("lag_ns", 0) / 1e9 / PACE or lag_s
+    return come, lag_s

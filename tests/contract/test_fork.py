@@ -13,8 +13,8 @@ from hetspec.decoding.tree import TokenTree
 from hetspec.model.kv import PAGE, KVCache
 from hetspec.model.transformer import Transformer
 from hetspec.rpc.messages import HiddenRows, HiddenStates, SessionUpdate, UnitError, VerifyItem
+from hetspec.verification.engine import VerifierEngine
 from tests.packs import MemoryPack
-from verifier.engine import VerifierEngine
 
 IDS = np.random.default_rng(4).integers(0, 40, 3 * PAGE + 2).tolist()
 TREE = TokenTree((7, 8, 9), (-1, -1, 1))

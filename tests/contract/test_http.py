@@ -62,6 +62,7 @@ async def test_answer_carries_statistics(connect):
         answer = (await client.post(CHAT, json=HELLO | {"seed": -3, "hetspec": {"mode": "chain"}})).json()
     assert answer["hetspec"] == {
         "mode": "chain",
+        "drafting": "fixed",
         "clock": "host",
         "rounds": 3,
         "drafted": 9,
@@ -147,6 +148,36 @@ async def test_levers_parts_and_objective_reach_the_engine_and_its_costs_alone_b
     assert bounds == [(64, 16, 0.0), (7, 16, 0.1), (32, 5, 0.2)]
     assert [set(request.disabled) for request in engine.requests] == [set(), {"early_exit", "no_draft"}, {"cost_tree"}]
     assert [request.objective for request in engine.requests] == ["latency", "energy", "latency"]
+
+
+async def test_an_algorithm_that_may_end_chains_early_gets_longer_ones_unless_the_request_bounds_them(connect):
+    engine = FakeEngine(says("x"))
+    options = ({}, {"drafting": "fixed"}, {"drafting": "adaedl"}, {"drafting": "banditspec_exp3", "max_depth": 3})
+    async with connect(engine, mode="chain") as client:
+        for each in options:
+            assert (await client.post(CHAT, json=HELLO | {"hetspec": each})).status_code == 200
+    assert [request.drafting for request in engine.requests] == ["fixed", "fixed", "adaedl", "banditspec_exp3"]
+    assert [request.max_depth for request in engine.requests] == [5, 5, 16, 3]
+
+
+async def test_an_algorithm_for_chains_is_refused_where_none_are_drafted(connect):
+    async with connect(FakeEngine(says("x")), mode="lever") as client:
+        answer = await client.post(CHAT, json=HELLO | {"hetspec": {"drafting": "svip"}})
+    error = answer.json()["error"]
+    assert (answer.status_code, error["param"]) == (400, "hetspec.drafting")
+    assert error["message"] == "hetspec.drafting: is for modes chain and ahasd; this is mode lever"
+
+
+async def test_specdecpp_is_refused_where_no_drafter_has_an_acceptance_head(connect):
+    engine = FakeEngine(says("x"))
+    body = HELLO | {"hetspec": {"mode": "chain", "drafting": "specdecpp"}}
+    async with connect(engine) as client:
+        refused = await client.post(CHAT, json=body)
+        engine.judges_acceptance = True
+        assert (await client.post(CHAT, json=body)).status_code == 200
+    error = refused.json()["error"]
+    assert (refused.status_code, error["param"]) == (400, "hetspec.drafting")
+    assert error["message"] == "hetspec.drafting: specdecpp needs an acceptance head, and no drafter here has one"
 
 
 async def test_a_part_that_the_mode_lacks_is_refused_by_name(connect):
@@ -264,6 +295,8 @@ REFUSED = [
     ({"hetspec": {"objective": "speed"}}, "hetspec.objective"),
     ({"hetspec": {"mode": "chain", "objective": "energy"}}, "hetspec.objective"),
     ({"hetspec": {"mode": "lever", "disable": ["cost_tree"], "objective": "energy"}}, "hetspec.objective"),
+    ({"hetspec": {"mode": "tree", "drafting": "svip"}}, "hetspec.drafting"),
+    ({"hetspec": {"mode": "chain", "drafting": "greedy"}}, "hetspec.drafting"),
     ({"hetspec": {"depth": 3}}, "hetspec.depth"),
     ({"messages": []}, "messages"),
     ({"messages": [{"role": "tool", "content": "x"}]}, "messages[0].role"),

@@ -14,6 +14,7 @@ import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 from deploy.certificates import Authority
+from drafter.held_target import held_target
 from hetspec.model.lease import WeightsUnavailableError
 from hetspec.model.weights import WeightSource, read_manifest
 from hetspec.rpc import probe
@@ -154,8 +155,9 @@ async def test_weights_come_over_mutual_tls_and_not_without(certificates: Certif
 async def test_all_five_services_work_under_mutual_tls_and_an_impostor_is_never_used(
     certificates: Certificates, tiny: Path, cache_dir: Path
 ):
-    """The tokens are those without TLS. The drafter's certificate is then another unit's: requests go on undrafted."""
-    setup, ask = Setup(tiny, cache_dir), Ask(tuple(range(10, 40)), "tree", max_tokens=12)
+    """The tokens are those without TLS. The drafter's certificate is then another unit's: requests go on undrafted, and
+    nothing is asked of the target that it holds."""
+    setup, ask = Setup(tiny, cache_dir, holds_target=True), Ask(tuple(range(10, 40)), "tree", max_tokens=12)
     async with system.System(setup) as plain:
         expected = (await plain.generate(ask)).tokens
     for drafters_own in (True, False):
@@ -167,6 +169,7 @@ async def test_all_five_services_work_under_mutual_tls_and_an_impostor_is_never_
             tokens = [token.id async for emission in generation for token in emission.tokens]
             assert tokens == expected
             assert (engine.replicas()["drafter"] == 1) == drafters_own
+            await wait_for(lambda engine=engine, expects=expects: len(engine._fleet.pre_verifiers.replicas) == expects)
             assert (generation.statistics.drafted > 0) <= drafters_own
 
 
@@ -195,7 +198,8 @@ async def under_tls(setup: Setup, certificates: Certificates, drafter_shows: str
         addresses = {"weight_store": address}
         for name, (contract, unit, settings_of) in units.items():
             settings = own(name, settings_of(setup, address))
-            service = UnitService(contract, lambda unit=unit, settings=settings: unit.load(settings))
+            beside = held_target(settings) if name == "drafter" else ()
+            service = UnitService(contract, lambda unit=unit, settings=settings: unit.load(settings), beside=beside)
             addresses[name] = await start(name, service)
         engine = Engine(system.Addresses(**addresses), EngineSettings(tls=certificates["orchestrator"]))
         await engine.start()

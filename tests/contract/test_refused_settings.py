@@ -70,6 +70,9 @@ def test_a_bad_setting_of_the_api(folder, settings, expected, monkeypatch, capsy
     assert "sk-secret" not in told
 
 
+_ON_PHONE = {"CLOCK": "emulated", "HARDWARE": "oneplus12"}
+
+
 @pytest.mark.parametrize(
     ("settings", "expected"),
     [
@@ -83,6 +86,9 @@ def test_a_bad_setting_of_the_api(folder, settings, expected, monkeypatch, capsy
         ({"CLOCK": "emulated", "HARDWARE": "oneplus12", "PACE": "2"}, "HETSPEC_PACE: needs HETSPEC_CLOCK=paced"),
         ({"CLOCK": "paced", "HARDWARE": "oneplus12", "PACE": "0"}, "HETSPEC_PACE = '0'"),
         ({"HARDWARE": "oneplus12"}, "need HETSPEC_CLOCK=emulated or paced"),
+        ({"HARDWARE_SET": "contention=off"}, "HETSPEC_HARDWARE_SET: needs HETSPEC_HARDWARE"),
+        ({"HARDWARE_SET": "contention", **_ON_PHONE}, "HETSPEC_HARDWARE_SET = 'contention'"),
+        ({"HARDWARE_SET": "contntion=off", **_ON_PHONE}, "HETSPEC_HARDWARE_SET: oneplus12: contntion: Extra inputs"),
         ({"COST_AS": "llama2-7b:int4"}, "need HETSPEC_CLOCK=emulated or paced"),
     ],
 )

@@ -27,12 +27,12 @@ from hetspec.rpc.server import Server, ServerSettings, StartError
 from hetspec.rpc.unit import UnitService
 from hetspec.rpc.work import Stopped
 from hetspec.v1 import common_pb2, verifier_pb2_grpc
+from hetspec.verification.engine import VerifierEngine
 from tests.contract.streams import WorkStream, serving, update, weight_store
 from tests.models import make_checkpoint
 from tests.packs import TINY, MemoryPack
 from verifier.__main__ import main
 from verifier.config import VerifierSettings
-from verifier.engine import VerifierEngine
 from verifier.unit import load
 
 PROMPT = [3, 1, 4, 1, 5, 9, 2, 6, 5, 3]

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from tests.system import Answer, Ask, Setup, System
 
-SPECULATIVE = ("chain", "tree")
+SPECULATIVE = ("chain", "tree", "lever", "ahasd", "full")
 
 
 class PlainTokens:

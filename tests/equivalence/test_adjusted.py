@@ -105,7 +105,7 @@ async def test_end_tokens_are_withheld_until_min_tokens(tiny: Path, cache_dir: P
     end_ids = open_checkpoint(tiny).text.end_ids
     sampling = Sampling(bias=tuple((token, 100.0) for token in sorted(end_ids)))
     async with System(Setup(tiny, cache_dir, draft=tiny)) as system:
-        for mode in ("plain", "chain", "tree"):
+        for mode in ("plain", "chain", "tree", "lever", "ahasd", "full"):
             for least in (0, 1, 6):
                 tokens = (await system.generate(Adjusted(PROMPT, mode, 16, sampling=sampling, min_tokens=least))).tokens
                 assert [token in end_ids for token in tokens] == [False] * least + [True]
@@ -115,7 +115,7 @@ async def test_ignored_end_tokens_end_nothing(tiny: Path, cache_dir: Path) -> No
     end_ids = open_checkpoint(tiny).text.end_ids
     sampling = Sampling(bias=tuple((token, 100.0) for token in sorted(end_ids)))
     async with System(Setup(tiny, cache_dir, draft=tiny)) as system:
-        for mode in ("plain", "chain", "tree"):
+        for mode in ("plain", "chain", "tree", "lever", "ahasd", "full"):
             answer = await system.generate(Adjusted(PROMPT, mode, 16, sampling=sampling, ignore_eos=True))
             assert len(answer.tokens) == 16
             assert set(answer.tokens) <= set(end_ids)

@@ -9,14 +9,14 @@ from pathlib import Path
 import pytest
 
 from hetspec.drafting.costs import CostCurve, DraftCosts
-from orchestrator.policies.costs import CostQuery
-from orchestrator.policies.mode import Objective, Part
+from orchestrator.policies.costs import CostQuery, RoundTook
+from orchestrator.policies.mode import Mode, Objective, Part, parts_of
 from tests.schemas import grammar_of, random_schema
 from tests.system import Answer, Ask, Setup, System
 
 CHEAP = DraftCosts(100, CostCurve(((1, 100_000), (65, 100_640))), CostCurve(((1, 5), (8, 10))))
 DEAR = DraftCosts(100, CostCurve.padded([(4, 1000), (16, 1900), (65, 4000)]), CostCurve(((1, 400), (8, 900))))
-PARTS: tuple[frozenset[Part], ...] = (frozenset(), *(frozenset({part}) for part in Part))
+PARTS: tuple[frozenset[Part], ...] = (frozenset(), *(frozenset({part}) for part in sorted(parts_of(Mode.LEVER))))
 
 
 @dataclass(frozen=True)
@@ -30,6 +30,9 @@ class Told:
             return self.latency
         steep = tuple((rows, cost + 50 * (rows - 1)) for rows, cost in self.latency.verify.points)
         return replace(self.latency, verify=CostCurve(steep))
+
+    def learn(self, took: RoundTook) -> None:
+        """Nothing."""
 
 
 def asks_of(count: int) -> list[Ask]:

@@ -13,7 +13,7 @@ from tests.equivalence.http import http, openai_client
 from tests.system import Setup
 
 MESSAGES: Any = [{"role": "user", "content": "The quick brown fox"}]
-MODES = ("plain", "chain", "tree")
+MODES = ("plain", "chain", "tree", "lever", "ahasd", "full")
 
 
 def in_mode(mode: str) -> dict[str, Any]:

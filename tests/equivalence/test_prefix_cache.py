@@ -32,7 +32,7 @@ from tests.system import (
 )
 from verifier import unit as verifier_unit
 
-MODES = ("plain", "chain", "tree")
+MODES = ("plain", "chain", "tree", "lever", "ahasd", "full")
 TEMPERATURES = (0.0, 0.8)
 
 

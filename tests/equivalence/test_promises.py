@@ -19,7 +19,7 @@ from tests.equivalence.reference import load_directory, logits_after
 from tests.system import Setup
 
 PROMPT = "The quick brown fox"
-WAYS = [(mode, streamed) for mode in ("plain", "chain", "tree") for streamed in (False, True)]
+WAYS = [(mode, streamed) for mode in ("plain", "chain", "tree", "lever", "ahasd", "full") for streamed in (False, True)]
 
 
 async def in_every_way(running: Running, **fields: Any) -> list[Completion]:

@@ -17,7 +17,7 @@ from tests.system import Answer, Ask, Setup, System
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
-SPECULATIVE = ("chain", "tree")
+SPECULATIVE = ("chain", "tree", "lever", "ahasd", "full")
 MAX_TOKENS = 72
 SCHEMAS = 100
 

@@ -11,7 +11,7 @@ import pytest
 from tests.system import Ask, Setup, System
 
 REQUESTS = 32
-MODES = ("plain", "chain", "tree")
+MODES = ("plain", "chain", "tree", "lever", "ahasd", "full")
 
 
 def asks_of(seed: int, max_tokens: int) -> list[Ask]:
@@ -19,7 +19,7 @@ def asks_of(seed: int, max_tokens: int) -> list[Ask]:
     return [
         Ask(
             tuple(draw.choices(range(3, 300), k=draw.choice((1, 20, 90, 200)))),
-            MODES[number % 3],
+            MODES[number % len(MODES)],
             max_tokens,
             draw.choice((0.0, 0.8)),
             seed=number,

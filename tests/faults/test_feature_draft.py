@@ -17,9 +17,10 @@ from tests.system import Ask, Processes, Setup, System, until
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 TOKENS = 120
+MODES = ("plain", "chain", "tree", "ahasd", "full")
 ASKS = [
     Ask(tuple(range(30 + number, 100 + number)), mode, TOKENS, temperature, seed=number)
-    for number, (mode, temperature) in enumerate((m, t) for m in ("plain", "chain", "tree") for t in (0.0, 0.8))
+    for number, (mode, temperature) in enumerate((m, t) for m in MODES for t in (0.0, 0.8))
 ]
 
 

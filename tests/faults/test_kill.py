@@ -16,6 +16,8 @@ import httpx
 import pytest
 import pytest_asyncio
 
+from orchestrator.engine.pre_verifying import UNKNOWN
+from tests.draft_checks import DraftChecks
 from tests.prompts import chat_ids, spread
 from tests.system import SERVICES, Ask, Processes, Setup, System, until, until_async
 from weight_store.config import embedded_model
@@ -32,13 +34,13 @@ Action = Callable[[], object]
 def asks_of() -> list[Ask]:
     return [
         Ask(PROMPT[number:], mode, TOKENS, temperature, seed=number)
-        for number, mode in enumerate(("plain", "chain", "tree"))
+        for number, mode in enumerate(("plain", "chain", "tree", "ahasd", "full"))
         for temperature in (0.0, 0.8)
     ]
 
 
 def setup_of(tiny: Path, cache_dir: Path) -> Setup:
-    return Setup(tiny, cache_dir, draft=tiny, precision="float32", chunk_tokens=32)
+    return Setup(tiny, cache_dir, draft=tiny, precision="float32", chunk_tokens=32, holds_target=True)
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
@@ -87,6 +89,27 @@ async def test_a_unit_killed_in_the_middle_changes_no_token(
     after = (await processes.describe(unit)).identity
     assert after.digest == before.digest
     assert after.instance != before.instance
+
+
+async def test_a_drafter_killed_under_its_checks_leaves_them_unknown_until_it_is_back(
+    processes: Processes, expected: list[list[int]]
+) -> None:
+    """A check that is answered is right, whenever the drafter dies."""
+    one, fleet = DraftChecks(processes.engine, asks_of()[1].request(), expected[1]), processes.engine._fleet
+    await until(lambda: bool(fleet.pre_verifiers.replicas))
+    answers: list[bool] = []
+    processes.after(0.3, lambda: processes.cycle("drafter", signal.SIGKILL))
+    async with asyncio.timeout(60):
+        while not (processes.all_done and False in answers and answers[-1]):
+            one.sit_down()
+            tokens = one.drafted(3)
+            found = await one.check(tokens)
+            assert found in (one.confirmed(tokens), UNKNOWN)
+            answers.append(found != UNKNOWN)
+            one.decide(1 if len(one.coming) > 4 else 0)
+            await asyncio.sleep(0.02)
+    one.session.release()
+    await processes.settle()
 
 
 @pytest.mark.soak

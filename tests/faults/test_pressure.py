@@ -13,8 +13,8 @@ from tests.system import Ask, Setup, System
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
-MODES = ("plain", "chain", "tree")
-ASKS = [Ask(tuple(range(20 + i, 60 + i)), MODES[i % 3], 32, 0.8, seed=i) for i in range(18)]
+MODES = ("plain", "chain", "tree", "lever", "ahasd", "full")
+ASKS = [Ask(tuple(range(20 + i, 60 + i)), MODES[i % len(MODES)], 32, 0.8, seed=i) for i in range(18)]
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")

@@ -17,7 +17,8 @@ from tests.system import Ask, Setup, System, until
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 TOKENS = 60
-ASKS = [Ask(tuple(range(30 + n, 90 + n)), ("plain", "chain", "tree")[n % 3], TOKENS, 0.8, seed=n) for n in range(4)]
+MODES = ("plain", "tree", "ahasd", "full")
+ASKS = [Ask(tuple(range(30 + n, 90 + n)), MODES[n % 4], TOKENS, 0.8, seed=n) for n in range(4)]
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")

@@ -19,7 +19,7 @@ from tests.faults.cluster import Cluster, open_handles
 from tests.faults.traffic import Traffic
 from tests.system import Ask, Setup, System
 
-MODES = ("plain", "chain", "tree")
+MODES = ("plain", "chain", "tree", "lever", "ahasd", "full")
 AT_ONCE = 6
 TOKENS = 100
 

@@ -37,8 +37,8 @@ async def answers(processes: Processes) -> list[dict[str, Any]]:
     """Six requests that have been answered, side by side, and one that was refused. Nothing runs after them."""
     async with httpx.AsyncClient(base_url=processes.url, timeout=120) as client:
         bodies = [
-            {"prompt": list(range(30, 90)), "max_tokens": 24, "seed": number, "hetspec": {"mode": MODES[number % 3]}}
-            for number in range(6)
+            {"prompt": list(range(30, 90)), "max_tokens": 24, "seed": number, "hetspec": {"mode": mode}}
+            for number, mode in enumerate(MODES * 2)
         ]
         told = await asyncio.gather(*(client.post("/v1/completions", json=body) for body in bodies))
         assert (await client.post("/v1/completions", json={"prompt": "", "nonsense": 1})).status_code == 400

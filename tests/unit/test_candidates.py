@@ -13,9 +13,10 @@ from numpy.typing import NDArray
 from hetspec.decoding.adjust import Adjuster
 from hetspec.decoding.choose import perturbed
 from hetspec.decoding.constraint import Constraint, DeadEnd, Grammar, GrammarKind, Past
+from hetspec.decoding.filters import keep
 from hetspec.decoding.sampling import NoiseKey, Sampling
 from hetspec.drafting.candidates import Place, Proposer
-from hetspec.drafting.growth import Candidate
+from hetspec.drafting.nodes import Candidate
 
 VOCAB = 300
 NONE = np.array([], np.intp)
@@ -47,7 +48,11 @@ def places(sampling: Sampling, constraint: Constraint = FREE) -> list[Place]:
 
 
 def proposed(logits: NDArray[np.float64], ids: NDArray[np.intp] | None, asked: list[Place]) -> list[list[Candidate]]:
-    return Proposer(VOCAB, ids, NONE).propose(logits.astype(np.float32), asked)
+    return [list(one.candidates) for one in Proposer(VOCAB, ids, NONE).propose(logits.astype(np.float32), asked)]
+
+
+def logsumexp(scores: NDArray[np.float64]) -> float:
+    return float(np.log(np.exp(scores - scores.max()).sum()) + scores.max())
 
 
 def assert_same(found: Sequence[Sequence[Candidate]], wanted: Sequence[Sequence[Candidate]]) -> None:
@@ -84,6 +89,33 @@ def test_a_part_of_the_vocabulary_proposes_as_all_of_it_with_the_others_forbidde
     assert_same(proposed(logits[:, ids], ids, asked), proposed(whole, None, asked))
 
 
+@given(logit_rows, st.one_of(st.none(), id_sets), samplings)
+def test_the_entropy_is_that_of_the_distribution_that_the_noise_is_added_to(
+    logits: NDArray[np.float64], ids: NDArray[np.intp] | None, sampling: Sampling
+) -> None:
+    asked, part = places(sampling), logits if ids is None else logits[:, ids]
+    barred = np.arange(VOCAB) if ids is None else ids
+    found = Proposer(VOCAB, ids, barred[:1]).propose(part.astype(np.float32), asked)
+    for one, row, at in zip(found, part.astype(np.float32), asked, strict=True):
+        whole = np.full(VOCAB, -np.inf, np.float32)
+        whole[barred] = row
+        whole[barred[0]] = -np.inf
+        at.adjuster.adjust(whole, at.path, at.position)
+        scores = whole.astype(np.float64) / (sampling.temperature or 1)
+        if sampling.temperature and (kept := keep(scores - scores.max(), sampling)) is not None:
+            scores = scores[kept]
+        shares = np.exp(scores - logsumexp(scores))
+        assert one.entropy == pytest.approx(-sum(p * np.log(p) for p in shares if p > 0), rel=1e-4, abs=1e-5)
+
+
+@given(st.integers(1, VOCAB), st.sampled_from([1e-300, 0.0, 0.3, 5.0]))
+def test_the_entropy_of_equal_chances_is_the_logarithm_of_their_number(count: int, temperature: float) -> None:
+    logits = np.full((1, VOCAB), -np.inf, np.float32)
+    logits[0, :count] = 3.0
+    (found,) = Proposer(VOCAB, None, NONE).propose(logits, [place(Sampling(temperature), 0)])
+    assert found.entropy == pytest.approx(np.log(count), rel=1e-5, abs=1e-6)
+
+
 @given(logit_rows)
 def test_rows_of_different_requests_do_not_touch_each_other(logits: NDArray[np.float64]) -> None:
     asked = [
@@ -103,8 +135,8 @@ def test_barred_and_forbidden_ids_are_not_proposed_however_few_are_left(temperat
     logits[0, [2, 40, 41, 299]] = 1.0, 5.0, 4.0, 3.0
     proposer = Proposer(VOCAB, None, np.array([40]))
     (found,) = proposer.propose(logits.astype(np.float32), [place(Sampling(temperature), 0, count=8)])
-    assert sorted(token for token, _ in found) == [2, 41, 299]
-    assert sum(chance for _, chance in found) == pytest.approx(1)
+    assert sorted(token for token, _ in found.candidates) == [2, 41, 299]
+    assert sum(chance for _, chance in found.candidates) == pytest.approx(1)
 
 
 class OneWord:

@@ -66,15 +66,21 @@ def grown(policy: DraftPolicy, data: st.DataObject) -> tuple[Growth, Record]:
             growth.add(node, candidates, MODEL)
             record.add(path, candidates)
         selected = growth.select()
-        paths = [tuple(growth.path(node)) for node in selected]
+        paths = [tuple(growth.nodes.path(node)) for node in selected]
         check_selected(paths, policy, record)
-        assert paths_of(growth.fed_tree(selected)) == record.fed + paths
+        assert paths_of(growth.nodes.fed_tree(selected)) == record.fed + paths
         growth.feed(selected)
         record.fed += paths
         frontier = list(zip(selected, paths, strict=True))
         steps += 1
     assert steps <= policy.max_depth
     return growth, record
+
+
+def finished(growth: Growth) -> tuple[Draft, list[int | None]]:
+    """The draft, and the place of each of its nodes among the fed ones."""
+    grown = growth.finish()
+    return grown.draft, grown.places
 
 
 def check_selected(paths: list[tuple[int, ...]], policy: DraftPolicy, record: Record) -> None:
@@ -93,7 +99,7 @@ def check_selected(paths: list[tuple[int, ...]], policy: DraftPolicy, record: Re
 @given(policies.filter(lambda policy: policy.width > 1), st.data())
 def test_the_draft_is_the_nodes_of_the_highest_gain_and_a_tree(policy: DraftPolicy, data: st.DataObject) -> None:
     growth, record = grown(policy, data)
-    draft, fed = growth.draft()
+    draft, fed = finished(growth)
     paths, gains = paths_of(draft.tree), record.gains
     likely = [path for path in gains if gains[path] >= policy.min_gain]
     kept = sorted(likely, key=lambda path: -gains[path])[: policy.max_nodes]
@@ -105,7 +111,7 @@ def test_the_draft_is_the_nodes_of_the_highest_gain_and_a_tree(policy: DraftPoli
 @given(policies.map(lambda policy: replace(policy, width=1)), st.data())
 def test_a_chain_is_the_path_of_the_largest_sum_of_gains(policy: DraftPolicy, data: st.DataObject) -> None:
     growth, record = grown(policy, data)
-    draft, fed = growth.draft()
+    draft, fed = finished(growth)
     gains = {path: gain for path, gain in record.gains.items() if gain >= policy.min_gain}
     sums = [sum(gains[path[:depth]] for depth in range(1, len(path) + 1)) for path in gains]
     paths = paths_of(draft.tree)
@@ -134,7 +140,7 @@ def test_width_1_grows_the_chain_of_the_best_candidates(nodes: int, depth: int, 
         assert len(selected) == 1
         growth.feed(selected)
         growth.add(selected[0], [(token, data.draw(chances))], MODEL)
-    draft, _ = growth.draft()
+    draft, _ = finished(growth)
     assert draft.tree.tokens == tuple(answers[: min(nodes, depth)])
     assert draft.tree.parents == tuple(range(-1, len(draft.tree) - 1))
 
@@ -146,7 +152,7 @@ def test_a_known_node_keeps_its_source_and_takes_the_larger_estimate_and_the_mod
     assert growth.select() == [0, 2]
     growth.feed([0, 2])
     growth.add(0, [(8, 0.1), (5, 0.4)], MODEL)
-    draft, fed = growth.draft()
+    draft, fed = finished(growth)
     assert (draft.tree.tokens, draft.tree.parents) == ((7, 8, 6, 5), (-1, 0, -1, 0))
     assert draft.probabilities == (0.9, 0.5, 0.2, 0.4)
     assert draft.sources == (LOOKUP, LOOKUP, MODEL, MODEL)
@@ -158,12 +164,12 @@ def test_what_is_certain_is_kept_whatever_the_least_gain() -> None:
     growth.add_run([7, 8], 1.0, GRAMMAR)
     growth.add(ROOT, [(6, 0.999)], MODEL)
     assert growth.select() == [0]
-    draft, _ = growth.draft()
+    draft, _ = finished(growth)
     assert draft.tree == TokenTree.chain([7, 8])
 
 
 def test_nothing_to_draft_is_an_empty_tree() -> None:
     growth = Growth(DraftPolicy(4, 4, 2, ()))
     assert growth.select() == []
-    draft, fed = growth.draft()
+    draft, fed = finished(growth)
     assert (len(draft.tree), fed) == (0, [])

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Mapping
 from fractions import Fraction
+from typing import Any
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from hetspec.hardware.channels import Beside
 from hetspec.hardware.cost import Component, Cost, split
 from hetspec.hardware.cost_as import CostAs, RealShapes, parse_cost_as
 from hetspec.hardware.flash import ReadAhead
@@ -29,11 +32,21 @@ def _load(name: str) -> Described:
     return profile
 
 
-WORLDS: dict[tuple[str, str], tuple[Described, CostAs, Pricing]] = {}
-for name in PROFILES:
-    for models in MODELS:
-        loaded, cost_as = _load(name), parse_cost_as(models)
-        WORLDS[name, models] = (loaded, cost_as, Pricing(loaded, cost_as.target, cost_as.draft, REAL))
+World = tuple[Described, CostAs, Pricing]
+
+
+def _world(profile: Described, models: str) -> World:
+    cost_as = parse_cost_as(models)
+    return profile, cost_as, Pricing(profile, cost_as.target, cost_as.draft, REAL)
+
+
+WORLDS = [_world(_load(name), models) for name in PROFILES for models in MODELS]
+CHANGES: list[dict[str, object]] = [
+    {"devices.pim.nonlinear.by": "in_turn"},
+    {"schedule": "operators_wait", "devices.pim.nonlinear.by": "vector_unit"},
+    {"schedule": "operators_split"},
+]
+VARIANTS = [_world(_load("npu-lpddr5-pim").with_(change), models) for change in CHANGES for models in MODELS]
 
 
 @st.composite
@@ -58,7 +71,13 @@ def drafting(draw: st.DrawFn) -> DraftWork:
 
 walks = st.builds(WalkWork, st.integers(0, 300), st.integers(0, 70), st.booleans())
 anything = st.one_of(verifying(), drafting(), walks)
-worlds = st.sampled_from(list(WORLDS.values()))
+worlds = st.sampled_from(WORLDS)
+any_worlds = st.sampled_from(WORLDS + VARIANTS)
+besides = st.builds(
+    Beside,
+    st.dictionaries(st.sampled_from(["lpddr5", "dram", "pim-ranks"]), st.fractions(0, 1)),
+    st.dictionaries(st.just("npu"), st.integers(0, 10**6)),
+)
 
 
 def padded(rows: int, buckets: list[int]) -> list[int]:
@@ -73,7 +92,7 @@ def padded(rows: int, buckets: list[int]) -> list[int]:
 @settings(max_examples=150)
 @given(worlds, verifying(), st.integers(0, 10**9))
 def test_a_pass_takes_and_draws_what_its_layers_reckoned_one_by_one_do(
-    world: tuple[Described, CostAs, Pricing], work: VerifyWork, idle: int
+    world: World, work: VerifyWork, idle: int
 ) -> None:
     profile, models, pricing = world
     cost, target = pricing.price(work, ReadAhead(idle)), models.target
@@ -126,29 +145,66 @@ def test_a_pass_takes_and_draws_what_its_layers_reckoned_one_by_one_do(
 
 
 @settings(max_examples=150)
-@given(worlds, anything, st.integers(0, 10**9))
-def test_the_parts_of_a_cost_explain_all_of_it(world: tuple[Described, CostAs, Pricing], work: Work, idle: int) -> None:
-    """No component has time without a part behind it, and no part would have taken less than what it held up. The
-    energy of a device is that of the parts on it."""
+@given(any_worlds, anything, st.integers(0, 10**9), besides)
+def test_the_numbers_behind_a_cost_explain_all_of_it(world: World, work: Work, idle: int, beside: Beside) -> None:
+    """No component has time without a number behind it, and none would have taken less than what it held up. The
+    energy of a device is that of the numbers of it."""
     profile, _, pricing = world
-    cost = pricing.price(work, ReadAhead(idle))
+    cost = pricing.price(work, ReadAhead(idle), beside)
     assert all(duration > 0 for duration in cost.time_ns.values())
     alone: Counter[Component] = Counter()
-    for part in cost.parts:
-        alone[part.component] += part.alone_ns
-        assert part.device in pricing.static_uw()
+    for number in cost.numbers:
+        alone[number.component] += number.alone_ns
+        assert number.device in pricing.static_uw()
     assert all(duration <= alone[component] for component, duration in cost.time_ns.items())
-    assert {use.device for use in cost.uses} <= {part.device for part in cost.parts}
+    assert {use.device for use in cost.uses} <= {number.device for number in cost.numbers}
     moved: Counter[str] = Counter()
-    for part in cost.parts:
-        if part.device in profile.memories:
-            moved[part.device] += part.amount
+    for number in cost.numbers:
+        if number.device in profile.memories and number.unit == "B":
+            moved[number.device] += number.amount
     assert cost.channel_bytes == dict(moved)
+
+
+@settings(max_examples=150)
+@given(any_worlds, anything, st.integers(0, 10**9), besides, st.integers(0, 10**10))
+def test_what_is_cut_off_and_what_was_done_are_the_whole(
+    world: World, work: Work, idle: int, beside: Beside, at: int
+) -> None:
+    """By component, number and channel; energy to a picojoule for each device and component. A cut waits for the end of
+    a part, and for no later one."""
+    cost = world[2].price(work, ReadAhead(idle), beside)
+    ends = cost.parts_ns
+    assert ends[-1] == cost.duration_ns
+    assert list(ends) == sorted(ends)
+    done = cost.cut(at)
+    assert done.duration_ns == next((end for end in ends if end >= at), ends[-1])
+    assert done.parts_ns == ends[: len(done.parts_ns)]
+    flat = [part for part, count in cost.parts for _ in range(count)]
+    rest = Cost.of(cost.device, [(part, 1) for part in flat[len(done.parts_ns) :]], is_rebuild=cost.is_rebuild)
+    if cost.parts:
+        assert _sum(done.time_ns, rest.time_ns) == cost.time_ns
+        assert _sum(done.channel_bytes, rest.channel_bytes) == cost.channel_bytes
+        assert done.flash_busy_ns + rest.flash_busy_ns == cost.flash_busy_ns
+        assert _sum(_amounts(done), _amounts(rest)) == _amounts(cost)
+    whole, first, second = (_energies(told) for told in (cost, done, rest))
+    assert all(0 <= whole[key] - first[key] - second[key] <= 1 for key in whole)
+
+
+def _sum(first: Mapping[Any, int], second: Mapping[Any, int]) -> dict[Any, int]:
+    return {key: first.get(key, 0) + second.get(key, 0) for key in first.keys() | second.keys()}
+
+
+def _amounts(cost: Cost) -> Counter[tuple[str, str]]:
+    return Counter({(number.device, number.what): number.amount for number in cost.numbers})
+
+
+def _energies(cost: Cost) -> Counter[tuple[str, Component]]:
+    return Counter({(use.device, use.component): use.energy_pj for use in cost.uses})
 
 
 @given(worlds, st.one_of(verifying(), drafting()), st.integers(0, 10**9))
 def test_shares_of_sessions_sum_to_the_whole_by_component_and_by_device(
-    world: tuple[Described, CostAs, Pricing], work: VerifyWork | DraftWork, idle: int
+    world: World, work: VerifyWork | DraftWork, idle: int
 ) -> None:
     cost = world[2].price(work, ReadAhead(idle))
     rows = [item.rows for item in work.items]
@@ -159,22 +215,20 @@ def test_shares_of_sessions_sum_to_the_whole_by_component_and_by_device(
 
 
 @given(worlds, anything)
-def test_the_same_work_costs_the_same(world: tuple[Described, CostAs, Pricing], work: Work) -> None:
+def test_the_same_work_costs_the_same(world: World, work: Work) -> None:
     profile, models, pricing = world
     assert pricing.price(work) == Pricing(profile, models.target, models.draft, REAL).price(work)
 
 
 @given(worlds, verifying(), st.integers(0, 10**9), st.integers(0, 10**9))
-def test_more_idle_flash_never_makes_a_pass_longer(
-    world: tuple[Described, CostAs, Pricing], work: VerifyWork, idle: int, more: int
-) -> None:
+def test_more_idle_flash_never_makes_a_pass_longer(world: World, work: VerifyWork, idle: int, more: int) -> None:
     few, many = (world[2].price(work, ReadAhead(ns)) for ns in (idle, idle + more))
     assert few.duration_ns - more <= many.duration_ns <= few.duration_ns
     assert many.flash_busy_ns == few.flash_busy_ns
 
 
 @given(worlds, st.integers(1, 300), st.integers(1, 300), st.integers(1, 4000))
-def test_more_rows_never_cost_less(world: tuple[Described, CostAs, Pricing], rows: int, more: int, kv_len: int) -> None:
+def test_more_rows_never_cost_less(world: World, rows: int, more: int, kv_len: int) -> None:
     def price(count: int, role: Role) -> Cost:
         sessions = (ItemRows((kv_len,) * count),)
         if role is Role.VERIFIER:

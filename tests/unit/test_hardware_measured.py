@@ -26,13 +26,14 @@ DATA: dict[str, Any] = {
     "device": "host",
     "measured": {
         "machine": "two cores",
+        "threads": 1,
         "precision": "int8",
         "date": "2026-11-30",
         "target": "real",
         "draft": "real-draft",
         "verify": {"rows": ROWS, "kv": KV, "ms": VERIFY_MS},
+        "draft_read": {"rows": [1, 16], "kv": [64, 1024], "ms": [[3.0, 4.0], [6.0, 8.0]]},
         "draft_step": {"rows": [1, 16], "kv": [64, 1024], "ms": [[1.0, 2.0], [4.0, 6.0]]},
-        "draft_head": {"rows": [1, 16], "ms": [0.5, 2.0]},
         "head": {"rows": [1, 65], "ms": [1.0, 17.0]},
         "task_ms": 0.25,
     },
@@ -99,9 +100,31 @@ def test_streamed_layers_are_read_under_compute() -> None:
     assert reading.flash_busy_ns == 36_000_000
 
 
-def test_a_draft_is_its_steps_and_their_heads() -> None:
-    cost = pricing().price(draft_rows(16, 1, 1, kv_len=64, head_rows=3))
-    assert cost.duration_ns == (250_000 + 4_000_000 + 2 * 1_000_000 + 3 * 500_000)
+@pytest.mark.parametrize(
+    ("step_rows", "head_rows", "reads"),
+    [
+        ((16,), 1, 1),
+        ((16, 1, 1), 3, 1),  # one session: a head row of what was read, and those of two steps
+        ((16, 16, 2), 3, 2),  # a long text is read in pieces
+        ((16, 16, 2), 19, 1),
+        ((2, 1), 1, 2),
+        ((3, 3, 4), 10, 1),  # three sessions read a token each, and feed seven nodes
+        ((3, 16, 4), 6, 2),  # two sessions: one of them reads in pieces
+    ],
+)
+def test_a_draft_is_what_it_reads_and_the_steps_that_follow(
+    step_rows: tuple[int, ...], head_rows: int, reads: int
+) -> None:
+    cost = pricing().price(draft_rows(*step_rows, kv_len=64, head_rows=head_rows))
+    expected = sum(3.0 + (rows - 1) * 0.2 for rows in step_rows[:reads])
+    expected += sum(1.0 + (rows - 1) * 0.2 for rows in step_rows[reads:])
+    assert cost.duration_ns == pytest.approx(250_000 + expected * 1e6, abs=len(step_rows))
+
+
+def test_policies_are_told_of_the_steps_that_follow_without_what_a_task_costs() -> None:
+    curve = pricing().curves(64, 8, 8).draft_step_ns
+    assert curve is not None
+    assert [curve(rows) for rows in (1, 6)] == [1_000_000, 2_000_000]
 
 
 def test_a_lazy_walk_takes_row_after_row_and_one_at_once_the_tables_line() -> None:
@@ -121,7 +144,7 @@ def test_a_measured_machine_prices_nothing_but_what_it_was_measured_with() -> No
     with pytest.raises(ValueError, match="was measured with other and real-draft, real and real-draft run"):
         pricing(target="other")
     with pytest.raises(ValueError, match="was measured with real and no draft model"):
-        pricing(draft=None, draft_step=None, draft_head=None)
+        pricing(draft=None, draft_read=None, draft_step=None)
 
 
 @pytest.mark.parametrize(
@@ -131,8 +154,8 @@ def test_a_measured_machine_prices_nothing_but_what_it_was_measured_with() -> No
         ({"verify": {"rows": [1], "kv": [64], "ms": [[0.0]]}}, "measured.verify: ms [0.0], must be 1 positive numbers"),
         ({"head": {"rows": [2, 1], "ms": [1.0, 1.0]}}, "measured.head: rows [2, 1], must be positive and ascending"),
         ({"head": {"rows": [1], "ms": [1.0, 2.0]}}, "measured.head: ms [1.0, 2.0], must be 1 positive numbers"),
-        ({"draft": None}, "measured: draft, draft_step and draft_head must be given together"),
-        ({"streamed_layers": 3}, "measured: layer_read_ms and streamed_layers must be given together"),
+        ({"draft": None}, "measured: draft, draft_read and draft_step must be given together"),
+        ({"streamed_layers": 3}, "measured: layer_read_ms must be given where streamed_layers is"),
         ({"guess": 1}, "measured.guess: Extra inputs are not permitted"),
     ],
 )

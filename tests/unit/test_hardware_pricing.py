@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from hetspec.hardware.channels import Beside
 from hetspec.hardware.cost import Component, Cost
 from hetspec.hardware.cost_as import PricedModel, RealShapes, parse_cost_as
 from hetspec.hardware.datatypes import Datatype
@@ -228,7 +229,7 @@ def test_a_channel_that_others_use_in_part_slows_what_memory_binds_down_to_half(
     free = pricing.price(verify_rows(1)).time_ns[Component.MEMORY]
 
     def beside(taken: Fraction) -> int:
-        return pricing.price(verify_rows(1), taken={"dram": taken}).time_ns[Component.MEMORY]
+        return pricing.price(verify_rows(1), beside=Beside({"dram": taken})).time_ns[Component.MEMORY]
 
     assert beside(Fraction(1, 2)) == free
     data = toy_data()

@@ -60,7 +60,8 @@ def test_no_number_hides_beside_the_told_ones() -> None:
 
 
 def test_the_profiles_are_the_platforms_that_they_are_named_after() -> None:
-    placed = {p.name: [p.placement.device_of(role) for role in Role] for p in described()}
+    roles = (Role.VERIFIER, Role.DRAFTER, Role.SAMPLER)
+    placed = {p.name: [p.placement.device_of(role) for role in roles] for p in described()}
     assert placed["oneplus12"] == ["npu", "npu", "cpu"]
     assert placed["npu-lpddr5"] == ["npu", "npu", "npu"]
     assert placed["npu-lpddr5-pim"] == ["npu", "pim", "npu"]

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from deploy.local.settings import SETTINGS, LaunchError, check
+from deploy.local.settings import SETTINGS, LaunchError, check, services
 
 
 @pytest.mark.parametrize(
@@ -34,6 +34,19 @@ def test_a_bad_setting_is_one_line_that_names_it(name: str, value: str, says: st
 def test_settings_that_services_take_pass(tmp_path: Path) -> None:
     check({"HETSPEC_DRAM_BUDGET": "25%", "HETSPEC_THREADS": "2", "HETSPEC_TARGET": str(tmp_path), "HOME": "/"})
     check({"HETSPEC_DRAFT": "none", "HETSPEC_EARLY_EXIT": "none"})
+
+
+@pytest.mark.parametrize("named", ["HETSPEC_HARDWARE", "HETSPEC_COST_AS"])
+def test_a_file_that_the_orchestrator_reads_restarts_it_alone_when_it_changes(tmp_path: Path, named: str) -> None:
+    file = tmp_path / ("mine.yaml" if named == "HETSPEC_HARDWARE" else "config.json")
+    value = str(file) if named == "HETSPEC_HARDWARE" else f"{tmp_path}:int8+llama3.2-1b:int8"
+    digests = []
+    for content in ("old", "old", "new"):
+        file.write_text(content)
+        digests.append({service.name: service.digest("code") for service in services({named: value})})
+    assert digests[0] == digests[1]
+    changed = {name for name in digests[0] if digests[0][name] != digests[2][name]}
+    assert changed == {"orchestrator"}
 
 
 @pytest.mark.parametrize("service", SETTINGS)

@@ -69,9 +69,7 @@ def test_siblings_have_no_more_than_certainty_together() -> None:
 def lever_after(told: list[tuple[Draft, Walk]], parts: frozenset[Part] = frozenset(Part)) -> Lever:
     lever = Lever(parts)
     for draft, walk in told:
-        lever.begin_round()
-        policy = lever.refine(POLICY)
-        lever.drafted(draft, policy)
+        lever.begin_round(draft, lever.refine(POLICY))
         lever.learn(walk)
     return lever
 
@@ -95,8 +93,8 @@ def test_the_same_rounds_teach_the_same() -> None:
 def test_a_round_without_a_draft_teaches_nothing() -> None:
     lever = Lever(frozenset(Part))
     ((draft, walk),) = rounds(0.9, 0.5, 1)
-    lever.drafted(draft, lever.refine(POLICY))
-    lever.begin_round()
+    lever.begin_round(draft, lever.refine(POLICY))
+    lever.begin_round(Draft(), None)
     lever.learn(walk)
     assert lever.report.rounds == 0
 
@@ -140,9 +138,8 @@ def test_a_resting_draft_model_leaves_lookup_and_comes_back() -> None:
     for _ in range(8 + 4 + 8):
         refined = lever.refine(policy)
         asked.append(refined.sources)
-        lever.drafted(
-            Draft(TokenTree((1,), (ROOT,)), (0.5,), (MODEL,), 500 if MODEL in refined.sources else 0), refined
-        )
+        spent = 500 if MODEL in refined.sources else 0
+        lever.begin_round(Draft(TokenTree((1,), (ROOT,)), (0.5,), (MODEL,), spent), refined)
         lever.learn(Walk((2,), ()))
     assert asked == [(LOOKUP, MODEL)] * 8 + [(LOOKUP,)] * 4 + [(LOOKUP, MODEL)] * 8
     assert lever.report.rested == 4

@@ -18,15 +18,17 @@ from hetspec.rpc.messages import Draft, DraftItem, PassResult
 from hetspec.rpc.work import ShouldStop
 from tests.packs import TINY, MemoryPack
 
+COMPILES = 4_000_000_000  # the first act of a process
+
 
 def test_a_point_is_the_median_and_no_less_than_those_of_fewer_rows() -> None:
-    told = {1: iter((9, 1, 5, 4, 8)), 2: iter((3, 3, 2, 90, 3)), 4: iter((7, 8, 70, 6, 9))}
+    told = {1: iter((COMPILES, 9, 1, 5, 4, 8)), 2: iter((3, 3, 2, 90, 3)), 4: iter((7, 8, 70, 6, 9))}
     assert measured_curve((1, 2, 4), lambda rows: next(told[rows])).points == ((1, 5), (2, 5), (4, 8))
 
 
 def test_a_slow_model_is_measured_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("hetspec.model.measure._ENOUGH_S", -1.0)
-    told = iter((3, 4))
+    monkeypatch.setattr("hetspec.model.measure._ENOUGH_NS", 1)
+    told = iter((COMPILES, 3, 4))
     assert measured_curve((1, 2), lambda rows: next(told)).points == ((1, 3), (2, 4))
     assert next(told, None) is None
 

@@ -17,6 +17,7 @@ from hetspec.decoding.sampling import NoiseKey, Sampling
 from hetspec.rpc.contracts import DRAFT, VERIFY, WALK
 from orchestrator.engine.errors import ContextTooLong, DeadlineExceeded, RequestFailed, UnitsUnavailable
 from orchestrator.engine.request import EmittedToken, FinishReason, GenerationRequest, Mode, Statistics
+from orchestrator.units.batcher import Batcher
 from tests import toy
 from tests.fakes import (
     MAX_CONTEXT,
@@ -396,3 +397,18 @@ async def test_a_unit_that_refuses_everything_for_a_second_loses_no_request() ->
     async with World(verifiers=[refusing]) as world:
         request = long_request(Mode.PLAIN, max_tokens=4)
         assert (await answer(world, request)).ids == expected(request)
+
+
+async def test_an_answer_that_this_side_cannot_handle_leaves_nobody_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
+    hand_out, failures = Batcher._hand_out, iter([True, True])
+
+    def failing(self: Any, *args: Any) -> None:
+        if next(failures, False):
+            raise LookupError("a fault of this side")
+        hand_out(self, *args)
+
+    monkeypatch.setattr(Batcher, "_hand_out", failing)
+    async with World() as world, asyncio.timeout(20):
+        request = request_of()
+        assert (await answer(world, request)).ids == expected(request)
+    assert next(failures, None) is None

@@ -70,7 +70,7 @@ class Sessions(RuleBasedStateMachine):
         opens = known is None or epoch_step > 0
         epoch = max(0, (known.epoch if known else 1) + epoch_step)
         base = Expected(epoch) if opens or known is None else known
-        parent = self.expected.get(fork_of) if fork_of != name else None
+        parent = self.expected.get(fork_of)
         if opens and fork_of:
             base.ids = list(parent.ids[:fork_len]) if parent else []
         path = base.tree.path(min(commit_to, len(base.tree) - 1))

@@ -23,6 +23,9 @@ from hetspec.model.kv import PAGE
 from hetspec.model.projection import FEATURES, Projection
 from hetspec.model.transformer import Rows, Span, Transformer
 from hetspec.rpc.messages import DraftPolicy
+from hetspec.training.corpus.talk import ANSWERED
+from hetspec.training.speculation.answers import AT_ONCE, STRETCH, Answer, Answerer, Question
+from hetspec.training.speculation.replay import ReplayedRound, replay
 from hetspec.training.speculation.rounds import PLAIN, Round, Task
 from hetspec.training.speculation.speculator import Speculator
 from tests.packs import TINY, MemoryPack
@@ -133,7 +136,7 @@ def test_a_draft_that_reads_features_is_given_the_targets_rows_of_all_that_is_co
             adjuster = Adjuster(task.sampling, Constraint(), Past(), None)
             draft.grow([DraftRequest(state, growth, task.sampling, task.noise, len(ids), adjuster)], lambda: False)
             state.release()
-            assert one.draft == growth.draft()[0]
+            assert one.draft == growth.finish().draft
         ids += one.emitted
 
 
@@ -171,3 +174,53 @@ def test_a_text_ends_where_the_context_does() -> None:
     for policy in POLICIES.values():
         found = emitted(list(speculator(1).rounds(Task(prompt, policy, 100))))
         assert found == plain(Task(prompt, policy, 11))
+
+
+@lru_cache
+def answerer(end_ids: frozenset[int] = frozenset()) -> Answerer:
+    pack = MemoryPack(seed=0)
+    model = Transformer(pack, threads=1, max_rows=AT_ONCE * STRETCH, max_context=160, kv_capacity_tokens=64 * PAGE)
+    return Answerer(model, Head(pack, threads=1), missing=MISSING, end_ids=end_ids)
+
+
+def known_answer(task: Task) -> Answer:
+    [answer] = answerer().answer([Question(task.prompt, task.max_tokens, task.sampling, task.noise)])
+    return answer
+
+
+@pytest.mark.parametrize("temperature", [0.0, 0.8])
+def test_answers_side_by_side_are_each_what_plain_decoding_emits(temperature: float) -> None:
+    prompts = [
+        tuple(i * k % TINY.vocab_size for i in range(length)) for k, length in [(3, 1), (7, 16), (1, 70), (9, 33)]
+    ]
+    asked = [Question(p, 4 + 5 * n, Sampling(temperature), NoiseKey(n)) for n, p in enumerate(prompts)]
+    for question, answer in zip(asked, answerer().answer(asked), strict=True):
+        wanted = plain(Task(question.prompt, PLAIN, question.max_tokens, question.sampling, question.noise))
+        assert list(answer.tokens) == wanted
+        assert answer.rows.tobytes() == rows_of([*question.prompt, *wanted[:-1]]).tobytes()
+        said = answer.said()
+        assert said.tokens.tolist() == [*question.prompt, *wanted[:-1]]
+        assert np.flatnonzero(said.origins_after == ANSWERED)[0] == len(question.prompt) - 1
+
+
+def test_an_answer_ends_with_an_end_id_or_where_the_context_does() -> None:
+    wanted = plain(Task((3, 1, 4, 1, 5), PLAIN, 20))
+    [answer] = answerer(frozenset([wanted[9]])).answer([Question((3, 1, 4, 1, 5), 20)])
+    assert list(answer.tokens) == wanted[: wanted.index(wanted[9]) + 1]
+    long = tuple(i % TINY.vocab_size for i in range(150))
+    [answer] = answerer().answer([Question(long, 100)])
+    assert list(answer.tokens) == emitted(list(speculator(1).rounds(Task(long, PLAIN, 100))))
+
+
+@pytest.mark.parametrize("draft_seed", [0, 1, FED])
+@pytest.mark.parametrize("temperature", [0.0, 0.8])
+@pytest.mark.parametrize("policy", POLICIES.values(), ids=POLICIES)
+def test_a_replay_is_the_speculation_that_would_have_been(
+    policy: DraftPolicy, temperature: float, draft_seed: int
+) -> None:
+    models = speculator(draft_seed)
+    for length, prompt in ((1, (3,)), (2, (5, 7, 5)), (30, (3, 1, 4, 1, 5, 9, 2, 6) * 9)):
+        task = Task(prompt, policy, length, Sampling(temperature), NoiseKey(3))
+        _, *rounds = models.rounds(task)
+        wanted = [ReplayedRound(one.draft, one.accepted, one.emitted) for one in rounds]
+        assert list(replay(known_answer(task), policy, models.draft)) == wanted

@@ -10,11 +10,12 @@ import pytest
 import torch
 import transformers
 
+from hetspec.model.checkpoint.draft_checkpoint import DraftCheckpoint
 from hetspec.model.config import ModelConfig
 from hetspec.training.corpus.choosing import TOP
 from hetspec.training.corpus.said import Said
 from hetspec.training.draft.folder import write_draft
-from hetspec.training.draft.initial import new_student
+from hetspec.training.draft.initial import continued_student, new_student
 from hetspec.training.draft.student import Student
 from hetspec.training.evaluation.follow import Follower
 from hetspec.training.speculation.open_draft import OpenDraft
@@ -102,6 +103,23 @@ def test_what_was_trained_is_what_is_served(kind: str, head_tokens: int, tmp_pat
         starts = one.rows - one.step
         assert starts.tolist() == list(range(first, LENGTH - one.step))
         np.testing.assert_allclose(one.logits, theirs[one.step][starts - first], rtol=1e-3, atol=1e-3)
+
+
+@pytest.mark.parametrize("layers", [2, 3])
+def test_a_draft_that_is_trained_on_begins_as_it_was_however_many_layers_are_added(layers: int, tmp_path: Path):
+    target = Target.open(make_checkpoint(tmp_path / "target", "llama3"), tmp_path / "packs", "float32")
+    config = _draft_of(target.checkpoint.config, "features", 60)
+    trained = new_student(config, target.checkpoint, np.arange(60), 0.7, seed=0)
+    with torch.no_grad():
+        for parameter in trained.parameters():
+            parameter.copy_((parameter + 0.1 * torch.randn(parameter.shape)).half())  # what the folder holds
+    write_draft(tmp_path / "draft", trained, np.arange(60), target)
+
+    draft = DraftCheckpoint(tmp_path / "draft", target.checkpoint)
+    student = continued_student(replace(config, n_layers=layers), draft, target.checkpoint)
+    said = _random_text(np.random.default_rng(0), config)
+    for mine, theirs in zip(_unrolled(student, said, 1), _unrolled(trained, said, 1), strict=True):
+        np.testing.assert_array_equal(mine, theirs)
 
 
 def _draft_of(target: ModelConfig, kind: str, head_tokens: int) -> ModelConfig:

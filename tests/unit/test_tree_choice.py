@@ -120,7 +120,7 @@ def grow(growth: Growth, answers: dict[tuple[int, ...], list[tuple[int, float]]]
     nodes = [ROOT]
     while nodes:
         for node in nodes:
-            growth.add(node, answers[tuple(growth.path(node))], MODEL)
+            growth.add(node, answers[tuple(growth.nodes.path(node))], MODEL)
         if nodes := growth.select():
             growth.feed(nodes)
 
@@ -155,8 +155,8 @@ def test_growth_that_stops_loses_nothing_against_growth_to_the_end(
     rates = []
     for growth in (stopping, whole):
         grow(growth, answers)
-        draft, _ = growth.draft()
-        tokens = 1 + sum(growth._gains(growth._best[: len(draft.tree)]))
+        draft = growth.finish().draft
+        tokens = 1 + sum(growth._best.gains[: len(draft.tree)])
         rates.append(tokens / (flat.round + draft.spent + flat.verify(1 + len(draft.tree))))
     assert rates[0] >= rates[1] * (1 - 1e-12)
 
@@ -181,7 +181,7 @@ def test_a_growth_without_worth_asks_the_model_for_nothing_more() -> None:
     growth.read(1)
     growth.add(ROOT, [(7, 0.3), (8, 0.1)], MODEL)
     assert growth.select() == []
-    draft, _ = growth.draft()
+    draft = growth.finish().draft
     assert (draft.tree.tokens, draft.spent) == ((7, 8), 90)
 
 
@@ -191,7 +191,7 @@ def test_draft_probabilities_count_as_the_calibration_map_has_them_and_are_told_
         costs = DraftCosts(0, CostCurve(((1, 100), (9, 380))), CostCurve(((1, 1), (8, 1))), calibration)
         growth = Growth(DraftPolicy(8, 1, 2, (MODEL,), costs=costs))
         growth.add(ROOT, [(7, 0.6), (8, 0.4)], MODEL)
-        draft, _ = growth.draft()
+        draft = growth.finish().draft
         assert (*draft.tree.tokens, *draft.probabilities) == drafted
 
 

@@ -474,8 +474,8 @@ async def test_address_that_changes_its_owner_is_asked_again_and_never_mistaken(
 async def test_unit_with_two_addresses_is_one_replica() -> None:
     unit = verifier()
     await unit.start()
-    replicas = ReplicaSet(VERIFY, f"{unit.address},localhost:{unit.port}", lambda _: PassLimits(64, 64), FAST)
-    replicas._names = (("127.0.0.1", unit.port), ("127.0.0.2", unit.port))
+    addresses = f"{unit.address},127.0.0.2:{unit.port}"
+    replicas = ReplicaSet(VERIFY, addresses, lambda _: PassLimits(64, 64), FAST)
     replicas.start()
     try:
         await replicas.pick()

@@ -16,11 +16,13 @@ from hetspec_client.commands.chat import chat
 from hetspec_client.commands.expand import expand
 from hetspec_client.commands.explain import explain
 from hetspec_client.commands.generate import generate
+from hetspec_client.commands.inspect import app as inspect
 from hetspec_client.commands.models import models
 from hetspec_client.commands.profile import profile
 from hetspec_client.commands.stats import stats
 from hetspec_client.commands.tokenize import tokenize
 from hetspec_client.commands.top import top
+from hetspec_client.commands.trace import trace
 from hetspec_client.errors import HetspecError
 from hetspec_client.plugins import PluginFailed
 from hetspec_client.terminal import complain, prepare_streams, write_line
@@ -48,8 +50,9 @@ def _loads(name: str) -> bool:
 
 
 app = typer.Typer(cls=Verbs, add_completion=False, pretty_exceptions_enable=False)
-for verb in (generate, chat, models, tokenize, stats, top, profile, explain):
+for verb in (generate, chat, models, tokenize, stats, top, profile, explain, trace):
     app.command()(expand(verb))
+app.add_typer(inspect, name="inspect")
 
 
 @app.callback(invoke_without_command=True)

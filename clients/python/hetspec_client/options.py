@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal, TypedDict
 
-Mode = Literal["plain", "chain", "tree", "lever"]
+Mode = Literal["plain", "chain", "tree", "lever", "ahasd", "full"]
 Json = dict[str, Any]
 
 
@@ -17,6 +17,9 @@ class HetspecOptions(TypedDict, total=False):
     """Sent inside the request's `hetspec` object."""
 
     mode: str | None
+    disable: Sequence[str] | None
+    objective: str | None
+    drafting: str | None
     max_nodes: int | None
     max_depth: int | None
     min_gain: float | None

@@ -18,18 +18,21 @@ from hetspec.decoding.noise import best_perturbed
 from hetspec.decoding.sampling import NoiseKey, Sampling
 
 Logits = NDArray[np.float32]  # [vocab]; -inf forbids a token
+_FLOOR = -1e3  # exp of what lies below it is 0
 
 
 @dataclass(frozen=True, slots=True)
 class Candidates:
     """The tokens a model would choose first, best first.
 
-    ids: [k]. scores: float64 [k], log p + g (log p at temperature 0). probabilities: float64 [k], p itself.
+    ids: [k]. scores: float64 [k], log p + g (log p at temperature 0). probabilities: float64 [k], p itself. entropy: of
+    p, over all tokens, in nats.
     """
 
     ids: NDArray[np.intp]
     scores: NDArray[np.float64]
     probabilities: NDArray[np.float64]
+    entropy: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,14 +65,15 @@ def perturbed(
     scores = _scores(logits, sampling.temperature or 1.0)
     if sampling.temperature == 0:
         best = best_first(logits, count)
-        logs = scores[best] - _log_mass(scores)
-        return Candidates(best if ids is None else ids[best], logs, np.exp(logs))
+        log_mass, entropy = _log_mass_and_entropy(scores)
+        logs = scores[best] - log_mass
+        return Candidates(best if ids is None else ids[best], logs, np.exp(logs), entropy)
     kept = keep(scores, sampling)
-    log_mass = _log_mass(take(scores, kept))
+    log_mass, entropy = _log_mass_and_entropy(take(scores, kept))
     tokens = kept if ids is None else ids if kept is None else ids[kept]
     best, values = best_perturbed(take(scores, kept), tokens, noise, position, count)
     places = best if ids is None else np.searchsorted(ids, best)
-    return Candidates(best, values - log_mass, np.exp(scores[places] - log_mass))
+    return Candidates(best, values - log_mass, np.exp(scores[places] - log_mass), entropy)
 
 
 def logprobs_of(logits: Logits, token: int, top: int) -> Logprobs:
@@ -101,3 +105,11 @@ def _scores(logits: Logits, temperature: float) -> NDArray[np.float64]:
 
 def _log_mass(scores: NDArray[np.float64]) -> float:
     return math.log(float(np.exp(scores).sum()))
+
+
+def _log_mass_and_entropy(scores: NDArray[np.float64]) -> tuple[float, float]:
+    """The entropy, in nats, of shares in proportion to exp(scores): log Z - sum of exp(s) s / Z."""
+    masses = np.exp(scores)
+    total = float(masses.sum())
+    weighted = float((masses * np.maximum(scores, _FLOOR)).sum())
+    return math.log(total), math.log(total) - weighted / total

@@ -2,7 +2,7 @@
 
 Without temperature the likeliest tokens, each with its probability. With it, those that the keyed noise favours
 (`hetspec.decoding.choose`): the target draws with the same noise, and differs only as far as its log-probabilities do.
-A token's chance is then its share of the perturbed scores.
+A token's chance is then its share of the perturbed scores. The entropy is that of the distribution itself.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from hetspec.decoding.choose import perturbed
 from hetspec.decoding.constraint import DeadEnd
 from hetspec.decoding.noise import keep_best, race, stream_of
 from hetspec.decoding.sampling import NoiseKey, Sampling
-from hetspec.drafting.growth import Candidate
+from hetspec.drafting.nodes import Candidate, Proposal
 from hetspec.jit import part
 from hetspec.model import lanes
 from hetspec.model.lanes import LANES
@@ -28,6 +28,7 @@ _COMPARED = 8  # candidates at least, among which perturbed scores are turned in
 _LEAST_CHANCE = 1e-6
 _FAR = 16.0  # what is less likely than the best by e**-16 is left out: of 10,000 such tokens one is drawn in 900 draws
 _BLOCK = 64  # logits whose best is looked at before each of them is
+_FLOOR = -128.0  # exp of what lies below -87 is 0
 Logits = NDArray[np.float32]
 
 
@@ -43,6 +44,9 @@ class Place:
     count: int
 
 
+_NOTHING = Proposal((), 0.0)
+
+
 class Proposer:
     """For logits of all or of a part of a vocabulary."""
 
@@ -52,8 +56,8 @@ class Proposer:
         self._ids = self._all if ids is None else ids
         self._barred = np.flatnonzero(np.isin(self._ids, barred))
 
-    def propose(self, logits: Logits, places: Sequence[Place]) -> list[list[Candidate]]:
-        """logits: [places, ids], may be written to. Best first; none where a grammar leaves none."""
+    def propose(self, logits: Logits, places: Sequence[Place]) -> list[Proposal]:
+        """logits: [places, ids], may be written to."""
         logits[:, self._barred] = -np.inf
         plain = [i for i, place in enumerate(places) if not _is_odd(place)]
         if len(plain) == len(places):
@@ -61,7 +65,7 @@ class Proposer:
         found = dict(zip(plain, _best(logits[plain], self._ids, [places[i] for i in plain]), strict=True))
         return [found[i] if i in found else self._propose_one(logits[i], place) for i, place in enumerate(places)]
 
-    def _propose_one(self, logits: Logits, place: Place) -> list[Candidate]:
+    def _propose_one(self, logits: Logits, place: Place) -> Proposal:
         """Whatever the request asks for. An adjuster, above all a grammar, must see the whole vocabulary."""
         ids = self._ids
         if place.adjuster.changes(place.position):
@@ -71,16 +75,16 @@ class Proposer:
             try:
                 place.adjuster.adjust(logits, place.path, place.position)
             except DeadEnd:
-                return []
+                return _NOTHING
             if logits.max() == -np.inf:
-                return []
+                return _NOTHING
         count = max(place.count, _COMPARED)
         best = perturbed(logits, place.sampling, place.noise, place.position, count, ids)
         chances = best.probabilities
         if place.sampling.temperature > 0:
             chances = np.exp(best.scores - best.scores[0])
             chances /= chances.sum()
-        return _listed(best.ids.tolist(), chances.tolist(), place.count)
+        return Proposal(_listed(best.ids.tolist(), chances.tolist(), place.count), best.entropy)
 
 
 def _is_odd(place: Place) -> bool:
@@ -90,7 +94,7 @@ def _is_odd(place: Place) -> bool:
     return filters or place.adjuster.changes(place.position)
 
 
-def _best(logits: Logits, ids: NDArray[np.intp], places: Sequence[Place]) -> list[list[Candidate]]:
+def _best(logits: Logits, ids: NDArray[np.intp], places: Sequence[Place]) -> list[Proposal]:
     temperatures = np.array([place.sampling.temperature for place in places])
     counts = [max(p.count, _COMPARED) if p.sampling.temperature else p.count for p in places]
     streams = np.zeros((len(places), 5), np.uint64)
@@ -98,10 +102,10 @@ def _best(logits: Logits, ids: NDArray[np.intp], places: Sequence[Place]) -> lis
         if place.sampling.temperature:
             streams[i] = stream_of(place.noise, place.position)
     tokens = np.zeros((len(places), max(counts, default=0)), np.intp)
-    chances = np.zeros(tokens.shape)
-    _best_of_rows(logits, ids, temperatures, streams, np.array(counts, np.intp), tokens, chances)
-    rows = zip(tokens.tolist(), chances.tolist(), places, strict=True)
-    return [_listed(row_tokens, row_chances, place.count) for row_tokens, row_chances, place in rows]
+    chances, entropies = np.zeros(tokens.shape), np.zeros(len(places))
+    _best_of_rows(logits, ids, temperatures, streams, np.array(counts, np.intp), tokens, chances, entropies)
+    rows = zip(tokens.tolist(), chances.tolist(), entropies.tolist(), places, strict=True)
+    return [Proposal(_listed(found, shares, place.count), entropy) for found, shares, entropy, place in rows]
 
 
 def _listed(tokens: Sequence[int], chances: Sequence[float], count: int) -> list[Candidate]:
@@ -110,11 +114,11 @@ def _listed(tokens: Sequence[int], chances: Sequence[float], count: int) -> list
 
 
 @part
-def _best_of_rows(logits, ids, temperatures, streams, counts, tokens, chances):  # type: ignore[no-untyped-def]
+def _best_of_rows(logits, ids, temperatures, streams, counts, tokens, chances, entropies):  # type: ignore[no-untyped-def]
     """tokens, chances: [rows, k], filled with the best counts[row] of each; chance -1 where there are fewer."""
     n = logits.shape[1]
     padded = (n + LANES - 1) // LANES * LANES
-    row = np.empty(padded, np.float32)
+    row, logs = np.empty(padded, np.float32), np.full(padded, _FLOOR, np.float32)
     scores, near = np.empty(n, np.float64), np.empty(n, np.intp)
     for r in range(logits.shape[0]):
         row[:n] = logits[r]
@@ -124,14 +128,18 @@ def _best_of_rows(logits, ids, temperatures, streams, counts, tokens, chances): 
         top = lanes.maximum(row.ctypes.data, padded)
         if temperatures[r] == 0:
             _likeliest(row, ids, n, best, found)
-            lanes.exp_minus(row.ctypes.data, top, padded)
-            _to_chances(best, np.float64(top), np.float64(lanes.total(row.ctypes.data, padded)))
+            for i in range(n):
+                logs[i] = max(row[i] - top, np.float32(_FLOOR))
+            mass, entropies[r] = _mass_and_entropy(logs, row)
+            _to_chances(best, np.float64(top), mass)
         else:
             count = 0
             for i in range(n):
                 scores[count] = (np.float64(row[i]) - np.float64(top)) / temperatures[r]
+                logs[i] = max(scores[count], _FLOOR)
                 near[count] = ids[i]
                 count += scores[count] > -_FAR
+            _, entropies[r] = _mass_and_entropy(logs, row)
             race(scores[:count], near[:count], streams[r], best, found)
             mass = 0.0
             for score in best:
@@ -147,6 +155,16 @@ def _likeliest(row, ids, n, best, found):  # type: ignore[no-untyped-def]
         if lanes.maximum(address + start * 4, (stop - start + LANES - 1) // LANES * LANES) > best[-1]:
             for i in range(start, stop):
                 keep_best(np.float64(row[i]), ids[i], best, found)
+
+
+@part
+def _mass_and_entropy(logs, shares):  # type: ignore[no-untyped-def]
+    """Z, the sum of exp(logs), and log Z - sum of exp(log) log / Z. shares: room for exp(logs), of the same length."""
+    shares[:] = logs
+    address, n = shares.ctypes.data, shares.shape[0]
+    lanes.exp_minus(address, np.float32(0.0), n)
+    mass = np.float64(lanes.total(address, n))
+    return mass, max(0.0, math.log(mass) - np.float64(lanes.dot(address, logs.ctypes.data, n)) / mass)
 
 
 @part

@@ -7,7 +7,7 @@ row of the token before. Below the last of them there are none yet: a drafted to
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from itertools import accumulate
 
 import numpy as np
@@ -19,8 +19,10 @@ from hetspec.decoding.tree import ROOT
 from hetspec.drafting.candidates import Place, Proposer
 from hetspec.drafting.costs import LAST_STRETCH
 from hetspec.drafting.feature_state import FeatureState
-from hetspec.drafting.growth import Growth
+from hetspec.drafting.growing import Growing
 from hetspec.drafting.model_state import ModelState, TokenState
+from hetspec.drafting.nodes import Proposal
+from hetspec.model.acceptance import AcceptanceHead
 from hetspec.model.head import Head
 from hetspec.model.projection import Projection
 from hetspec.model.self_check import self_check
@@ -28,59 +30,61 @@ from hetspec.model.transformer import Rows, Span, Transformer
 from hetspec.rpc.messages import WorkTrace
 from hetspec.rpc.work import ShouldStop
 from hetspec.telemetry.profile import OperatorTotal
-from hetspec.v1.drafter_pb2 import DRAFT_SOURCE_MODEL
 
 _HEAD_ROWS = 64  # rows whose logits are held at once
+_PROPOSED = 8  # candidates at least that are kept of each place: outcomes that a tree may be drafted on from
 
 
 @dataclass(frozen=True, slots=True)
 class DraftRequest:
-    """One session's tree about to be grown: `state` is ready and something of it is waiting (see `ModelState.rewind`).
+    """One session's tree about to be grown. `state` is ready; where the tree is new, something of it is waiting (see
+    `ModelState.rewind`).
 
     position: of the first token to draft. adjuster: as the target's sampler will use it, so that what the request
-    changes of the logits costs no acceptance.
+    changes of the logits costs no acceptance. judged: the acceptance head says what it thinks of each node.
     """
 
     state: ModelState
-    growth: Growth
+    growth: Growing
     sampling: Sampling
     noise: NoiseKey
     position: int
     adjuster: Adjuster
+    judged: bool = False
 
     def place(self, node: int) -> Place:
-        path = self.growth.path(node)
+        path = self.growth.nodes.path(node)
         position = self.position + len(path)
-        return Place(self.sampling, self.noise, self.adjuster, position, path, self.growth.width)
-
-
-@dataclass(slots=True)
-class _Growing:
-    """A request, and what its nodes' children read: the output of each node that was fed, and of the last token."""
-
-    request: DraftRequest
-    outputs: dict[int, Rows] = field(default_factory=dict)
+        return Place(self.sampling, self.noise, self.adjuster, position, path, max(_PROPOSED, self.growth.width))
 
     def span(self, nodes: Sequence[int]) -> Span:
         """The tree down to `nodes`, which are fed now."""
-        tree = self.request.growth.fed_tree(nodes)
-        return Span(self.request.state.cache, (), tree, held=len(tree) - len(nodes))
+        tree = self.growth.nodes.fed_tree(nodes)
+        return Span(self.state.cache, (), tree, held=len(tree) - len(nodes))
 
     def features(self, nodes: Sequence[int]) -> list[Rows]:
-        return [self.outputs[self.request.growth.parent(node)] for node in nodes]
+        """What they read where the model reads features: their parents' outputs."""
+        known = self.growth.nodes
+        return [known.outputs[known[node].parent] for node in nodes] if self.state.by_levels else []
 
 
 class DraftModel:
     """Grows the trees of several sessions in lockstep: a draft step is one pass over all of them that fit in one."""
 
     def __init__(
-        self, transformer: Transformer, head: Head, barred: NDArray[np.intp], features: Projection | None = None
+        self,
+        transformer: Transformer,
+        head: Head,
+        barred: NDArray[np.intp],
+        features: Projection | None = None,
+        acceptance: AcceptanceHead | None = None,
     ) -> None:
         """barred: ids that are never proposed, because they stand for no token of the draft or of the target.
         features: of a draft that reads them."""
         self.transformer = transformer
         self._head = head
         self._features = features
+        self._acceptance = acceptance
         self._proposer = Proposer(transformer.config.vocab_size, head.ids, barred)
         self._steps: list[int] = []
         self._kv_len: list[int] = []
@@ -91,8 +95,16 @@ class DraftModel:
         return self._features is not None
 
     @property
+    def judges_acceptance(self) -> bool:
+        return self._acceptance is not None
+
+    @property
     def hidden_size(self) -> int:
         return self.transformer.config.hidden_size
+
+    @property
+    def max_context(self) -> int:
+        return self.transformer.max_context
 
     def self_check(self) -> str:
         """See `hetspec.model.self_check`."""
@@ -108,7 +120,7 @@ class DraftModel:
         widest = max(LAST_STRETCH, *(request.growth.width for request in requests))
         at_once = self.transformer.max_rows // widest
         for i in range(0, len(requests), at_once):
-            self._grow_together([_Growing(request) for request in requests[i : i + at_once]], should_stop)
+            self._grow_together(requests[i : i + at_once], should_stop)
 
     def trace(self) -> WorkTrace:
         """Of the last `grow`."""
@@ -126,19 +138,24 @@ class DraftModel:
         if self._features is not None:
             self._features.close()
 
-    def _grow_together(self, growing: Sequence[_Growing], should_stop: ShouldStop) -> None:
-        for one in growing:
-            self._catch_up(one.request.state, should_stop)
-        rows = self._read([one.request.state for one in growing], should_stop)
-        for one, read in zip(growing, rows, strict=True):
-            one.request.growth.read(len(read))
-        self._branch([(one, [ROOT]) for one in growing], [each[-1:] for each in rows])
-        while selected := [(one, nodes) for one in growing if (nodes := one.request.growth.select())]:
+    def _grow_together(self, requests: Sequence[DraftRequest], should_stop: ShouldStop) -> None:
+        if new := [one for one in requests if not one.growth.nodes.is_read]:
+            self._begin(new, should_stop)
+        while selected := [(one, nodes) for one in requests if (nodes := one.growth.select())]:
             features = [row for one, nodes in selected for row in one.features(nodes)]
             rows = self._pass([one.span(nodes) for one, nodes in selected], features, should_stop)
             for one, nodes in selected:
-                one.request.growth.feed(nodes)  # only now: a pass that fails leaves nothing in the KV
+                one.growth.feed(nodes)  # only now: a pass that fails leaves nothing in the KV
             self._branch(selected, rows)
+
+    def _begin(self, requests: Sequence[DraftRequest], should_stop: ShouldStop) -> None:
+        """Reads what is committed, and proposes what follows."""
+        for one in requests:
+            self._catch_up(one.state, should_stop)
+        rows = self._read([one.state for one in requests], should_stop)
+        for one, read in zip(requests, rows, strict=True):
+            one.growth.read(len(read))
+        self._branch([(one, [ROOT]) for one in requests], [each[-1:] for each in rows])
 
     def _catch_up(self, state: ModelState, should_stop: ShouldStop) -> None:
         """Reads all but the last stretch of what is committed, so that one pass has room for all sessions' rest."""
@@ -155,19 +172,26 @@ class DraftModel:
             state.has_read(len(stretch.tokens))
         return rows
 
-    def _branch(self, fed: Sequence[tuple[_Growing, Sequence[int]]], rows: Sequence[Rows]) -> None:
+    def _branch(self, fed: Sequence[tuple[DraftRequest, Sequence[int]]], rows: Sequence[Rows]) -> None:
         """Proposes what follows the nodes just fed. rows: their outputs."""
         branches = [(one, node) for one, nodes in fed for node in nodes]
         outputs = np.concatenate(rows)
         for (one, node), output in zip(branches, outputs, strict=True):
-            one.outputs[node] = output
+            one.growth.nodes.outputs[node] = output
         for i in range(0, len(branches), _HEAD_ROWS):
             some = branches[i : i + _HEAD_ROWS]
             logits = self._head.logits(outputs[i : i + _HEAD_ROWS])
-            proposed = self._proposer.propose(logits, [one.request.place(node) for one, node in some])
-            for (one, node), candidates in zip(some, proposed, strict=True):
-                one.request.growth.add(node, candidates, DRAFT_SOURCE_MODEL)
+            proposed = self._proposer.propose(logits, [one.place(node) for one, node in some])
+            for (one, node), found in zip(some, proposed, strict=True):
+                one.growth.branch(node, self._judged(one, node, found))
         self._head_rows += len(branches)
+
+    def _judged(self, one: DraftRequest, node: int, found: Proposal) -> Proposal:
+        """With what the acceptance head makes of the node."""
+        if self._acceptance is None or not one.judged or node == ROOT:
+            return found
+        (chance,) = self._acceptance.chances(one.growth.nodes.outputs[node][None])
+        return replace(found, acceptance=float(chance))
 
     def _pass(self, spans: Sequence[Span], features: Sequence[Rows], should_stop: ShouldStop) -> list[Rows]:
         """The outputs of each span's rows. features: a row each, [hidden], where the model reads them."""

@@ -9,6 +9,7 @@ What was computed of a tree read the draft's own outputs instead, and none of it
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import ClassVar
 
 import numpy as np
 
@@ -20,6 +21,8 @@ from hetspec.model.transformer import Rows
 class FeatureState:
     """length: committed tokens. The last `len(unpaired)` of them have no pair yet, the pairs before those end in
     `waiting` ones that are not in the cache yet."""
+
+    by_levels: ClassVar[bool] = True
 
     def __init__(self, cache: KVCache, hidden_size: int) -> None:
         self.cache = cache

@@ -39,15 +39,15 @@ class NgramIndex:
     def copy(self, length: int) -> NgramIndex:
         return NgramIndex(self._ids[:length])
 
-    def continuations(self, count: int, length: int) -> list[tuple[list[int], float]]:
+    def continuations(self, count: int, length: int, path: Sequence[int] = ()) -> list[tuple[list[int], float]]:
         """At most `count` different runs of at most `length` tokens that followed, with the confidence of each token.
 
-        Longer n-grams come first, then later occurrences.
+        path: tokens behind the committed ones. Longer n-grams come first, then later occurrences.
         """
         found: list[tuple[list[int], float]] = []
-        end = len(self._ids)
-        for n in range(min(MAX_NGRAM, end), MIN_NGRAM - 1, -1):
-            for start in reversed(self._ends[tuple(self._ids[end - n :])]):
+        tail = [*self._ids[-MAX_NGRAM:], *path][-MAX_NGRAM:]
+        for n in range(len(tail), MIN_NGRAM - 1, -1):
+            for start in reversed(self._ends.get(tuple(tail[-n:]), ())):
                 run = self._ids[start : start + length]
                 if run and all(run != known[: len(run)] for known, _ in found):
                     found.append((run, CONFIDENCE[n]))

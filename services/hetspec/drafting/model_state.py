@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Protocol, Self
+from typing import ClassVar, Protocol, Self
 
 from hetspec.model.kv import KVCache
 from hetspec.model.transformer import Rows
@@ -21,6 +21,8 @@ class Stretch:
 class ModelState(Protocol):
     """The caller tells what is committed (`keep`, `append`, then `give`) and what was drafted (`remember`); the draft
     model reads what is `waiting`, in order, and grows a tree below the last of it."""
+
+    by_levels: ClassVar[bool]  # whether a drafted token can be fed only after its parent, whose output it reads
 
     @property
     def cache(self) -> KVCache: ...
@@ -43,7 +45,7 @@ class ModelState(Protocol):
         """float32 [rows, hidden]: the target's rows that stand before each of the last `rows` committed tokens."""
 
     def remember(self, fed: Sequence[int | None]) -> None:
-        """The nodes of a finished draft, by their places among the fed ones (`Growth.draft`)."""
+        """The nodes of a finished draft, by their places among the fed ones (`Grown.places`)."""
 
     def rewind(self, last: int) -> None:
         """Makes `last`, the last committed token, wait again where nothing does: a draft starts from its row. What it
@@ -68,6 +70,7 @@ class TokenState:
     behind: committed tokens not in the cache yet. slots: of the last draft's nodes, where fed.
     """
 
+    by_levels: ClassVar[bool] = False
     cache: KVCache
     behind: list[int] = field(default_factory=list)
     slots: list[int | None] = field(default_factory=list)

@@ -10,9 +10,13 @@ So the best tree is a prefix of the best-first order, the empty one among them, 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from heapq import merge
+
+import numpy as np
+from numpy.typing import NDArray
 
 from hetspec.drafting.costs import DraftCosts
+
+Gains = NDArray[np.float64]
 
 
 class TreeChoice:
@@ -22,7 +26,7 @@ class TreeChoice:
         """Raises ValueError where the curve does not tell of a tree so large."""
         self.spent = 0.0  # on steps of the draft model
         self._costs = costs
-        self._pass = [costs.round + costs.verify(1 + nodes) for nodes in range(max_nodes + 1)]
+        self._pass = np.array([costs.round + costs.verify(1 + nodes) for nodes in range(max_nodes + 1)], np.float64)
 
     def spend(self, rows: int) -> None:
         """A step of the draft model has fed so many."""
@@ -37,12 +41,12 @@ class TreeChoice:
         return self._best(gains, self.spent)[0]
 
     def to_feed(self, gains: Sequence[float], ready: Sequence[float], unfed: Sequence[float], steps: int) -> int:
-        """How many of the nodes that are `ready` the next step should feed; 0 where no further step can pay. The others
-        as in `bounds`."""
+        """How many of the nodes that are `ready` the next step should feed; 0 where no further step can pay. Of counts
+        that are as good the most: what is fed for nothing now may pay later. The others as in `bounds`."""
         now = self.rate(gains)
         if not ready or all(bound <= now for bound in self.bounds(gains, unfed, steps)):
             return 0
-        return max(range(1, len(ready) + 1), key=lambda count: self._one_step(gains, ready[:count]))
+        return max(range(1, len(ready) + 1), key=lambda count: (self._one_step(gains, ready[:count]), count))
 
     def bounds(self, gains: Sequence[float], unfed: Sequence[float], steps: int) -> Iterator[float]:
         """Tokens for a unit of cost that no growth exceeds: of 1, 2, ... `steps` steps more. unfed: the w largest gains
@@ -66,14 +70,13 @@ class TreeChoice:
         spent = self.spent + self._costs.draft_step(len(fed))
         return self._best(_merged(gains, fed), spent)[0]
 
-    def _best(self, gains: Sequence[float], spent: float) -> tuple[float, int]:
-        tokens, best, size = 1.0, 1.0 / (spent + self._pass[0]), 0
-        for nodes, gain in enumerate(gains[: len(self._pass) - 1], 1):
-            tokens += gain
-            if (rate := tokens / (spent + self._pass[nodes])) > best:
-                best, size = rate, nodes
-        return best, size
+    def _best(self, gains: Sequence[float] | Gains, spent: float) -> tuple[float, int]:
+        """The sums are taken one after the other, so that their bits depend on nothing else."""
+        tokens = np.cumsum(np.concatenate(([1.0], gains[: len(self._pass) - 1])))
+        rates = tokens / (spent + self._pass[: len(tokens)])
+        size = int(rates.argmax())
+        return float(rates[size]), size
 
 
-def _merged(gains: Sequence[float], more: Sequence[float]) -> list[float]:
-    return list(merge(gains, more, reverse=True))
+def _merged(gains: Sequence[float], more: Sequence[float]) -> Gains:
+    return np.sort(np.concatenate((gains, more)))[::-1]

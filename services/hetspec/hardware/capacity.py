@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from fractions import Fraction
 
 from hetspec.hardware.cost_as import PricedModel
 from hetspec.hardware.flash import buffer_bytes
@@ -34,6 +35,33 @@ def check_fit(profile: Described, target: PricedModel, draft: PricedModel | None
                 f"{profile.name}: the {role}'s {model.name} brings {device.memory} to {total / 1e9:.2f} GB, "
                 f"it holds {capacity / 1e9:.2f} GB"
             )
+
+
+def why_not_pre_verify(profile: Described, target: PricedModel, draft: PricedModel | None, resident: int) -> str | None:
+    """Why the drafter's device cannot compute the target's layers, too; none where it can."""
+    name = profile.placement.drafter
+    device = profile.devices[name]
+    if resident < target.n_layers:
+        return f"{profile.name}: no pre-verification: {target.name} lives in flash"
+    if device.operand_of(target.datatype) is None:
+        return f"{profile.name}: no pre-verification: {name} has no arithmetic for {target.datatype} weights"
+    if device.memory == profile.devices[profile.placement.verifier].memory:
+        return None  # the verifier's copy
+    total = target.n_layers * target.layer_bytes + (_drafter_bytes(draft) if draft else 0)
+    capacity = profile.memories[device.memory].capacity.base
+    if total <= capacity:
+        return None
+    return (
+        f"{profile.name}: no pre-verification: {target.name} brings {device.memory} to {total / 1e9:.2f} GB, "
+        f"it holds {capacity / 1e9:.2f} GB"
+    )
+
+
+def left_for_target(profile: Described, target: PricedModel, draft: PricedModel | None) -> Fraction:
+    """What of the target fits into the memory of the drafter's device, beside the draft model."""
+    memory = profile.memories[profile.devices[profile.placement.drafter].memory]
+    left = memory.capacity.base - (_drafter_bytes(draft) if draft else 0)
+    return min(Fraction(1), Fraction(max(0, left), target.n_layers * target.layer_bytes))
 
 
 def _verifier_bytes(profile: Described, target: PricedModel, resident: int) -> int:

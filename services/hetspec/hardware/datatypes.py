@@ -17,10 +17,9 @@ class Datatype(StrEnum):
     INT8 = "int8"
     FP16 = "fp16"
 
-    @property
-    def group_bytes(self) -> int:
-        return {Datatype.INT4: 18, Datatype.INT8: 34, Datatype.FP16: 2 * GROUP_WEIGHTS}[self]
-
     def bytes_of(self, weights: int) -> int:
         """Scales included."""
-        return ceil_div(weights * self.group_bytes, GROUP_WEIGHTS)
+        return ceil_div(weights * _GROUP_BYTES[self], GROUP_WEIGHTS)
+
+
+_GROUP_BYTES = {Datatype.INT4: 18, Datatype.INT8: 34, Datatype.FP16: 2 * GROUP_WEIGHTS}

@@ -58,21 +58,25 @@ class KvTable(Strict):
 class Measured(Strict):
     """What `hetspec calibrate` writes.
 
-    machine, precision, date: on what, and when. target, draft: names of the models that were measured.
+    machine, threads, precision, date: on what, how, and when. target, draft: names of the models that were measured.
     verify: a pass of the target, drafted trees and chunks of prompts alike, all layers in memory.
-    draft_step: the draft model's layers. draft_head, head: rows that go through a head together.
-    layer_read_ms: of one layer that is not in memory, of which there are streamed_layers; they are read under compute.
+    draft_read: a step that reads what was committed, and proposes what follows the last of it; with the first one goes
+    what a draft costs whatever its size. draft_step: one of those that follow, whose rows are all proposed for.
+    head: rows that go through a head together.
+    layer_read_ms: of one layer that is not in memory. streamed_layers: how many of the layers are such, and are read
+    under compute: none when it was measured.
     task_ms: what a task costs beside its work (messages, queue).
     """
 
     machine: Text
+    threads: Annotated[int, Field(ge=1)]
     precision: Text
     date: Text
     target: Text
     draft: Text | None = None
     verify: KvTable
+    draft_read: KvTable | None = None
     draft_step: KvTable | None = None
-    draft_head: RowsTable | None = None
     head: RowsTable
     layer_read_ms: Annotated[float, Field(ge=0)] = 0.0
     streamed_layers: Annotated[int, Field(ge=0)] = 0
@@ -80,10 +84,10 @@ class Measured(Strict):
 
     @model_validator(mode="after")
     def _check_parts(self) -> Measured:
-        if len({self.draft is None, self.draft_step is None, self.draft_head is None}) != 1:
-            raise ValueError("draft, draft_step and draft_head must be given together or not at all")
-        if bool(self.layer_read_ms) != bool(self.streamed_layers):
-            raise ValueError("layer_read_ms and streamed_layers must be given together or not at all")
+        if len({self.draft is None, self.draft_read is None, self.draft_step is None}) != 1:
+            raise ValueError("draft, draft_read and draft_step must be given together or not at all")
+        if self.streamed_layers and not self.layer_read_ms:
+            raise ValueError("layer_read_ms must be given where streamed_layers is")
         return self
 
     @property

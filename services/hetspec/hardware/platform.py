@@ -29,6 +29,8 @@ class Role(StrEnum):
     VERIFIER = "verifier"
     DRAFTER = "drafter"
     SAMPLER = "sampler"
+    PRE_VERIFIER = "pre_verifier"  # the drafter, where it holds the target
+    PRE_SAMPLER = "pre_sampler"  # the drafter too: chooses by what it has pre-verified
 
 
 class Placement(Strict):
@@ -39,7 +41,13 @@ class Placement(Strict):
     sampler: Text
 
     def device_of(self, role: Role) -> str:
-        return {Role.VERIFIER: self.verifier, Role.DRAFTER: self.drafter, Role.SAMPLER: self.sampler}[role]
+        match role:
+            case Role.VERIFIER:
+                return self.verifier
+            case Role.DRAFTER | Role.PRE_VERIFIER | Role.PRE_SAMPLER:
+                return self.drafter
+            case Role.SAMPLER:
+                return self.sampler
 
 
 class Operand(StrEnum):
@@ -77,10 +85,23 @@ class Buckets(Provenance):
         return self
 
 
+class Nonlinear(Strict):
+    """Who computes softmax, norms and activations. by: `itself`, with units beside its memory; the helper's
+    `vector_unit`, to which the numbers travel, and back; or the helper `in_turn`: likewise, but it takes one operator
+    after another, so that they wait for the one under way. operations: of a number, at the helper's rate of attention.
+    """
+
+    by: Literal["itself", "vector_unit", "in_turn"]
+    helper: Text
+    operations: Count
+
+
 class Device(Strict):
     """units: how many of one kind work together (each with the rates given). memory: where the weights and caches of
     what runs on it lie. bandwidth: what it alone gets of that memory. launch: of a graph: consecutive resident layers
-    of one bucket are one graph, a layer that is streamed from flash is one of its own."""
+    of one bucket are one graph, a layer that is streamed from flash is one of its own. nonlinear: its own where it is
+    not given. gate: from drafting to checking with the target, and back. preemptible: whether a task of no use any more
+    ends with its draft step or layer, or goes on to its end."""
 
     units: Count | None = None
     arithmetic: dict[Annotated[Operand, BeforeValidator(_as_operand)], Arithmetic]
@@ -88,6 +109,9 @@ class Device(Strict):
     bandwidth: Bandwidth
     launch: Time
     buckets: Buckets | None = None
+    nonlinear: Nonlinear | None = None
+    gate: Time | None = None
+    preemptible: bool = True
     static_power: Power
 
     def operand_of(self, datatype: Datatype) -> Operand | None:
@@ -162,6 +186,12 @@ class Flash(Strict):
         if self.reads == "serial" and self.reads_ahead:
             raise ValueError("reads_ahead, must be false where reads are serial")
         return self
+
+
+Schedule = Literal["by_task", "operators_wait", "operators_split"]
+"""How verifier and drafter work together where they are two devices. by_task: each does its tasks at its own pace.
+operators_wait: at every operator each waits for the other, so that one task at a time runs on both. operators_split:
+both compute every operator of every task, as much of it each as takes them equally long."""
 
 
 class Handover(Strict):

@@ -6,11 +6,11 @@ from collections.abc import Iterator, Mapping
 from fractions import Fraction
 from typing import Protocol
 
-from hetspec.hardware.capacity import check_fit
+from hetspec.hardware.channels import Beside
 from hetspec.hardware.cost import Cost
 from hetspec.hardware.cost_as import PricedModel, RealShapes
 from hetspec.hardware.curves import CostCurves, Curve, curves_of
-from hetspec.hardware.described import DescribedCosts, Taken
+from hetspec.hardware.described import DescribedCosts
 from hetspec.hardware.flash import ReadAhead
 from hetspec.hardware.measured_costs import MeasuredCosts
 from hetspec.hardware.platform import Role
@@ -18,14 +18,18 @@ from hetspec.hardware.profile import Described, Profile, ProfileError
 from hetspec.hardware.work import DraftWork, ItemRows, VerifyWork, WalkWork, Work
 
 NOTHING_AHEAD = ReadAhead()
-NOTHING_TAKEN: Taken = {}
+NOTHING_BESIDE = Beside()
 
 
 class _Costs(Protocol):
-    def verify(self, work: VerifyWork, ahead: ReadAhead, taken: Taken) -> Cost: ...
-    def draft(self, work: DraftWork, taken: Taken) -> Cost: ...
-    def walk(self, work: WalkWork, taken: Taken) -> Cost: ...
+    @property
+    def pre_verification(self) -> str | None: ...
+    def verify(self, work: VerifyWork, ahead: ReadAhead, beside: Beside) -> Cost: ...
+    def draft(self, work: DraftWork, beside: Beside) -> Cost: ...
+    def step(self, work: DraftWork, beside: Beside) -> Cost: ...  # a step alone, which is not the draft's first
+    def walk(self, work: WalkWork, beside: Beside) -> Cost: ...
     def device_of(self, role: Role) -> str: ...
+    def is_preemptible(self, device: str) -> bool: ...
     def padded_rows(self, role: Role, rows: int) -> int: ...
     def static_uw(self) -> dict[str, int]: ...
     def channel_bandwidth(self) -> dict[str, int]: ...
@@ -40,24 +44,32 @@ class Pricing:
         self._real_layers = real.target.n_layers
         self._drafts = draft is not None
 
-    def price(self, work: Work, ahead: ReadAhead = NOTHING_AHEAD, taken: Taken = NOTHING_TAKEN) -> Cost:
-        """ahead: of a pass of the target. taken: of a memory's bandwidth, the fraction that tasks use which run now;
-        half of it is left in any case.
+    def price(self, work: Work, ahead: ReadAhead = NOTHING_AHEAD, beside: Beside = NOTHING_BESIDE) -> Cost:
+        """ahead: of a pass of the target. beside: what other devices do meanwhile.
 
         Raises ValueError for work that cannot have been done, and outside of what was measured.
         """
         if isinstance(work, VerifyWork):
             _check_verify(work, self._real_layers)
-            return self._costs.verify(work, ahead, taken)
+            return self._costs.verify(work, ahead, beside)
         if isinstance(work, DraftWork):
             self._check_draft(work)
-            return self._costs.draft(work, taken)
+            return self._costs.draft(work, beside)
         if min(work.rows, work.head_rows) < 0:
             raise ValueError(f"rows = {work.rows}, head_rows = {work.head_rows}, must not be negative")
-        return self._costs.walk(work, taken)
+        return self._costs.walk(work, beside)
 
     def device_of(self, role: Role) -> str:
         return self._costs.device_of(role)
+
+    def is_preemptible(self, device: str) -> bool:
+        """Whether a task of no use any more can be cut there: see Cost.cut."""
+        return self._costs.is_preemptible(device)
+
+    @property
+    def pre_verification(self) -> str | None:
+        """Why the drafter's device cannot check with the target, in one line; none where it can."""
+        return self._costs.pre_verification
 
     def static_uw(self) -> Mapping[str, int]:
         """Static power of every device and memory, and of the flash, by name, in microwatts."""
@@ -110,16 +122,14 @@ class Pricing:
             if role is Role.VERIFIER:
                 cost = self.price(VerifyWork(items, (rows,) * self._real_layers), ahead)
             else:
-                cost = self.price(DraftWork(items, (rows,), rows))
+                cost = self._costs.step(DraftWork(items, (rows,), rows), NOTHING_BESIDE)
             points.append((rows, cost.duration_ns, cost.energy_pj))
         return curves_of(points)
 
 
 def _costs_of(profile: Profile, target: PricedModel, draft: PricedModel | None, real: RealShapes) -> _Costs:
     if isinstance(profile, Described):
-        costs = DescribedCosts(profile, target, draft, real)
-        check_fit(profile, target, draft, costs.resident)
-        return costs
+        return DescribedCosts(profile, target, draft, real)
     if profile.measured is None:
         raise ProfileError(f"{profile.name}: not measured yet, `hetspec calibrate` does it")
     if target.shape != real.target:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from datetime import date
 from pathlib import Path
 from typing import Annotated, Any
@@ -10,8 +10,9 @@ from typing import Annotated, Any
 import yaml
 from pydantic import BaseModel, BeforeValidator, Field, StringConstraints, ValidationError, model_validator
 
+from hetspec.hardware.changes import change
 from hetspec.hardware.measured import Measured
-from hetspec.hardware.platform import Device, Flash, Handover, Memory, Placement, Role
+from hetspec.hardware.platform import Device, Flash, Handover, Memory, Placement, Role, Schedule
 from hetspec.hardware.quantity import Provenance, Strict, Text
 
 _FOLDER = Path(__file__).parent / "profiles"
@@ -36,7 +37,8 @@ class Source(Strict):
 
 
 class Described(Strict):
-    """Hardware that is described and need not exist. Its clock and energy follow from its numbers."""
+    """Hardware that is described and need not exist. Its clock and energy follow from its numbers. contention: whether
+    tasks that run at once share the channels of memories, or find each of them as if they were alone."""
 
     name: Text
     about: Text
@@ -46,6 +48,8 @@ class Described(Strict):
     flash: Flash | None = None
     handover: Handover | None = None
     placement: Placement
+    contention: bool = True
+    schedule: Schedule = "by_task"
 
     @model_validator(mode="after")
     def _check_names(self) -> Described:
@@ -84,6 +88,38 @@ class Described(Strict):
             raise ValueError(f"handover.through: {self.handover.through!r} is not among memories")
         return self
 
+    @model_validator(mode="after")
+    def _check_helpers(self) -> Described:
+        for name, device in self.devices.items():
+            if device.nonlinear is None:
+                continue
+            helper = self.devices.get(device.nonlinear.helper)
+            if helper is None or helper is device:
+                raise ValueError(f"devices.{name}.nonlinear.helper: {device.nonlinear.helper!r} is not another device")
+            if helper.attention is None:
+                raise ValueError(f"devices.{device.nonlinear.helper}.arithmetic: must have attention or fp16 to help")
+            if self.handover is None:
+                raise ValueError(f"handover: must be given where {name} has a helper")
+        if self.schedule != "by_task" and self.placement.verifier == self.placement.drafter:
+            raise ValueError(f"schedule: {self.schedule}, needs verifier and drafter on two devices")
+        return self
+
+    def with_(self, changes: Mapping[str, object]) -> Described:
+        """The same but for these fields, by their paths: `{"devices.pim.preemptible": False}`. A number's value is
+        changed as `{"memories.dram.bandwidth": "90 GB/s"}` and counts as an assumption. Raises ProfileError."""
+        if not changes:
+            return self
+        told = ",".join(f"{path}={_told(value)}" for path, value in sorted(changes.items()))
+        data = self.model_dump(exclude_none=True)
+        try:
+            for path, value in changes.items():
+                change(data, path, value)
+        except ValueError as error:
+            raise ProfileError(f"{self.name}: {error}") from error
+        other = parse_profile({**data, "name": f"{self.name} with {told}"}, self.name)
+        assert isinstance(other, Described)
+        return other
+
     def numbers(self) -> Iterator[tuple[str, Provenance]]:
         """Every number with its path."""
         return _numbers(self, "")
@@ -118,6 +154,15 @@ def load_profile(name_or_path: str) -> Profile:
     return parse_profile(data, str(path))
 
 
+def changed(profile: Profile, changes: Mapping[str, object]) -> Profile:
+    """See Described.with_. Raises ProfileError."""
+    if isinstance(profile, Described):
+        return profile.with_(changes)
+    if changes:
+        raise ProfileError(f"{profile.name}: of a measured machine nothing can be changed")
+    return profile
+
+
 def parse_profile(data: Any, origin: str) -> Profile:
     """`data`: a profile's content; `origin` names it in errors. Raises ProfileError."""
     kind: type[Profile] = MeasuredHost if isinstance(data, dict) and "measured" in data else Described
@@ -128,6 +173,10 @@ def parse_profile(data: Any, origin: str) -> Profile:
         where = ".".join(str(part) for part in first["loc"] if part != "[key]")
         reason = first["msg"].removeprefix("Value error, ")
         raise ProfileError(f"{origin}: {where + ': ' if where else ''}{reason}") from error
+
+
+def _told(value: object) -> object:
+    return str(value).lower() if isinstance(value, bool) else value
 
 
 def _numbers(value: object, path: str) -> Iterator[tuple[str, Provenance]]:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from hetspec.hardware.cost import Component
-from hetspec.hardware.ledger import Ledger, Meter
+from hetspec.hardware.cost import Component, Meter
+from hetspec.hardware.ledger import Ledger
 from hetspec.hardware.units import time_ns
 
 
@@ -43,14 +43,20 @@ class Roof:
         return max(self.compute_ns(demand), self.memory_ns(demand))
 
     def enter(self, ledger: Ledger, demand: Demand, times: int = 1) -> None:
-        """The time, which belongs to what binds, and all that is used, `times` over."""
+        """The time, and all that is used, `times` over."""
+        self.hold(ledger, demand, times)
+        self.use(ledger, demand, times)
+
+    def hold(self, ledger: Ledger, demand: Demand, times: int) -> None:
+        """The time belongs to what binds."""
         compute, memory = self.compute_ns(demand), self.memory_ns(demand)
         bound = Component.COMPUTE if compute >= memory else Component.MEMORY
         ledger.hold(bound, max(compute, memory) * times)
+
+    def use(self, ledger: Ledger, demand: Demand, times: int) -> None:
         ledger.use(self.weights, demand.weight_ops, times)
         ledger.use(self.attention, demand.attention_ops, times)
         ledger.use(self.memory, demand.memory_bytes, times)
-        ledger.move(self.memory.device, demand.memory_bytes * times)
 
     def launch_graphs(self, ledger: Ledger, graphs: int) -> None:
         ledger.hold(Component.LAUNCH, graphs * self.launch_ns)

@@ -29,10 +29,15 @@ class ModelShape:
     source: str = ""
 
     @property
+    def matrices(self) -> tuple[int, int, int, int]:
+        """Weights of a layer: queries, keys and values; attention's output; the feed-forward layer's first one or two;
+        its last. Norms and biases are less than a thousandth."""
+        q, kv, ffn = self.heads * self.head_dim, self.kv_heads * self.head_dim, self.hidden * self.ffn
+        return self.hidden * (q + 2 * kv), self.hidden * q, ffn * (2 if self.gated else 1), ffn
+
+    @property
     def layer_weights(self) -> int:
-        """Matrices alone: norms and biases are less than a thousandth."""
-        attention = 2 * self.hidden * self.head_dim * (self.heads + self.kv_heads)
-        return attention + (3 if self.gated else 2) * self.hidden * self.ffn
+        return sum(self.matrices)
 
     @property
     def head_weights(self) -> int:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from hetspec.hardware.platform import Role
+
 
 @dataclass(frozen=True, slots=True)
 class ItemRows:
@@ -20,33 +22,38 @@ class ItemRows:
 class VerifyWork:
     """A pass of the target. rows_by_layer: rows that entered each layer of the model that ran, fewer where branches
     left early; of the first layers alone where the pass was cut. rebuilt: whether the pass only brings back what a unit
-    has lost."""
+    has lost. role: the verifier, or the pre-verifier, which is the drafter."""
 
     items: tuple[ItemRows, ...]
     rows_by_layer: tuple[int, ...]
     rebuilt: bool = False
+    role: Role = Role.VERIFIER
 
 
 @dataclass(frozen=True, slots=True)
 class DraftWork:
     """A pass of the draft model: its steps one after another. step_rows: fed in each, the first of which reads what was
-    committed; none where lookup alone drafted. head_rows: of all steps."""
+    committed; none where lookup alone drafted. head_rows: of all steps. takes_features: whether the target's rows are
+    handed over for it, where the draft model reads them."""
 
     items: tuple[ItemRows, ...]
     step_rows: tuple[int, ...]
     head_rows: int
+    takes_features: bool = True
 
 
 @dataclass(frozen=True, slots=True)
 class WalkWork:
     """Rows that went through the target's LM head: one after another along the accepted paths (lazy), or all at once.
 
-    rows: hidden rows that were handed over, of all items. head_rows: projected.
+    rows: hidden rows that were handed over, of all items. head_rows: projected. role: the sampler, or the pre-sampler,
+    which is the drafter and has the rows itself.
     """
 
     rows: int
     head_rows: int
     lazy: bool = True
+    role: Role = Role.SAMPLER
 
 
 Work = VerifyWork | DraftWork | WalkWork

@@ -12,6 +12,7 @@ import grpc
 import numpy as np
 from numpy.typing import NDArray
 
+from hetspec.model.acceptance_artefact import AcceptanceArtefact
 from hetspec.model.cut import NEVER, Cut
 from hetspec.model.early_exit_artefact import EarlyExitArtefact
 from hetspec.model.fingerprint import identity_of
@@ -35,6 +36,7 @@ __all__ = [
     "WeightsChangedError",
     "WeightsError",
     "WeightsUnavailableError",
+    "read_acceptance",
     "read_early_exit",
     "read_manifest",
 ]
@@ -146,6 +148,21 @@ def read_early_exit(address: str, timeout_s: float, tls: RpcTls | None = None) -
 
     try:
         return _asked(keeper, "early exit", timeout_s, ask)
+    except RoleMissingError:
+        return None
+    finally:
+        keeper.close()
+
+
+def read_acceptance(address: str, timeout_s: float, tls: RpcTls | None = None) -> AcceptanceArtefact | None:
+    """None: the store has none. Raises WeightsError."""
+    keeper = LeaseKeeper(address, "", "", tls)
+
+    def ask(left_s: float) -> AcceptanceArtefact:
+        return AcceptanceArtefact.from_pb(keeper.stub.GetAcceptance(pb.GetAcceptanceRequest(), timeout=left_s))
+
+    try:
+        return _asked(keeper, "acceptance head", timeout_s, ask)
     except RoleMissingError:
         return None
     finally:

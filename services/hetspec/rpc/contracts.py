@@ -1,4 +1,4 @@
-"""The three `Work` streams, as data: what their messages are called and how items become records and back.
+"""The `Work` streams, as data: what their messages are called and how items become records and back.
 
 The server side (work.py) and the orchestrator's unit clients are generic over these.
 """
@@ -6,7 +6,7 @@ The server side (work.py) and the orchestrator's unit clients are generic over t
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Generic, TypeVar
 
 from hetspec.rpc.messages import Draft, DraftItem, HiddenStates, VerifyItem, Walk, WalkItem
@@ -29,6 +29,7 @@ class Contract(Generic[Item, Result]):
     """One unit's `Work`. Protobuf classes are `Any`: the three families share their fields, not a base."""
 
     unit: str
+    peer: str  # the service whose process keeps it: its certificate shows that name
     service: str
     stub: Any
     add_servicer: Any
@@ -45,6 +46,10 @@ class Contract(Generic[Item, Result]):
     kind: Callable[[Sequence[Item]], TaskKind]  # of a task of these items
 
 
+def _pre_verify_kind(items: Sequence[VerifyItem]) -> TaskKind:
+    return TaskKind.PRE_VERIFY if any(item.tree for item in items) else TaskKind.PREFILL
+
+
 def _verify_kind(items: Sequence[VerifyItem]) -> TaskKind:
     if any(len(item.update.append) > 1 for item in items):
         return TaskKind.PREFILL
@@ -53,6 +58,7 @@ def _verify_kind(items: Sequence[VerifyItem]) -> TaskKind:
 
 VERIFY: Contract[VerifyItem, HiddenStates] = Contract(
     unit="verifier",
+    peer="verifier",
     service="hetspec.v1.Verifier",
     stub=verifier_pb2_grpc.VerifierStub,
     add_servicer=verifier_pb2_grpc.add_VerifierServicer_to_server,
@@ -69,8 +75,12 @@ VERIFY: Contract[VerifyItem, HiddenStates] = Contract(
     kind=_verify_kind,
 )
 
+PRE_VERIFY = replace(VERIFY, unit="pre_verifier", peer="drafter", kind=_pre_verify_kind)
+"""The same service, kept by a drafter that holds the target."""
+
 DRAFT: Contract[DraftItem, Draft] = Contract(
     unit="drafter",
+    peer="drafter",
     service="hetspec.v1.Drafter",
     stub=drafter_pb2_grpc.DrafterStub,
     add_servicer=drafter_pb2_grpc.add_DrafterServicer_to_server,
@@ -89,6 +99,7 @@ DRAFT: Contract[DraftItem, Draft] = Contract(
 
 WALK: Contract[WalkItem, Walk] = Contract(
     unit="sampler",
+    peer="sampler",
     service="hetspec.v1.Sampler",
     stub=sampler_pb2_grpc.SamplerStub,
     add_servicer=sampler_pb2_grpc.add_SamplerServicer_to_server,
@@ -104,3 +115,6 @@ WALK: Contract[WalkItem, Walk] = Contract(
     stateful=False,
     kind=lambda _: TaskKind.WALK,
 )
+
+PRE_WALK = replace(WALK, unit="pre_sampler")
+"""The same service, on what a drafter has pre-verified."""

@@ -52,19 +52,20 @@ class SessionTable(Generic[State]):
     def __len__(self) -> int:
         return len(self._sessions)
 
-    def enter(self, update: SessionUpdate) -> Session[State]:
-        """The session, opened if need be, in the state that `update` asks for before its `append`.
+    def enter(self, update: SessionUpdate, keeps_tree: bool = False) -> Session[State]:
+        """The session, opened if need be, in the state that `update` asks for before its `append`. keeps_tree: it holds
+        no commit, and the last tree stays.
 
         Raises UnitError: SESSION_LOST when it is in another state (it is dropped then), INVALID for a stale epoch or a
         commit that is not a path.
         """
         session = self._sessions.get(update.session)
         if session is None or update.epoch > session.epoch:
-            self.release([update.session])
             session = self._open(update)
         elif update.epoch < session.epoch:
             raise UnitError(ErrorCode.INVALID, f"epoch: {update.epoch} is stale, the session is at {session.epoch}")
-        session.commit(update.commit)
+        if not keeps_tree:
+            session.commit(update.commit)
         if not _agrees(session.history, update):
             self.release([update.session])
             found, expected = len(session.history), update.committed_len
@@ -78,14 +79,22 @@ class SessionTable(Generic[State]):
                 session.state.release()
 
     def _open(self, update: SessionUpdate) -> Session[State]:
-        if update.fork_of:
-            session = self._fork(update)
-        elif update.committed_len:
-            raise UnitError(ErrorCode.SESSION_LOST, f"{update.session}: not open here")
-        else:
-            session = Session(update.epoch, History(), self._new_state())
+        """In place of one of its name, of which it may be the beginning."""
+        if update.fork_of != update.session:
+            self.release([update.session])
+        try:
+            session = self._begin(update)
+        finally:
+            self.release([update.session])
         self._sessions[update.session] = session
         return session
+
+    def _begin(self, update: SessionUpdate) -> Session[State]:
+        if update.fork_of:
+            return self._fork(update)
+        if update.committed_len:
+            raise UnitError(ErrorCode.SESSION_LOST, f"{update.session}: not open here")
+        return Session(update.epoch, History(), self._new_state())
 
     def _fork(self, update: SessionUpdate) -> Session[State]:
         parent = self._sessions.get(update.fork_of)

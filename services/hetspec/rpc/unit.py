@@ -1,4 +1,4 @@
-"""A unit as a process serves it: its contract over its engine, loaded on its engine thread."""
+"""A unit as a process serves it: its contracts over its engines, loaded and run on its one engine thread."""
 
 from __future__ import annotations
 
@@ -44,32 +44,41 @@ class LoadedUnit(Generic[Item, Result]):
     operators: Callable[[], Sequence[OperatorTotal]] = tuple
 
 
+@dataclass(frozen=True, slots=True)
+class Offer(Generic[Item, Result]):
+    """A contract and what loads an engine that keeps it, which may take its time and raise StartError and the like."""
+
+    contract: Contract[Item, Result]
+    load: Callable[[], LoadedUnit[Item, Result]]
+
+
 class UnitService(Generic[Item, Result]):
-    """`hetspec.rpc.server.Service` for a unit. `load` may take its time and raise StartError and the like."""
+    """`hetspec.rpc.server.Service` for a unit."""
 
     def __init__(
         self,
         contract: Contract[Item, Result],
         load: Callable[[], LoadedUnit[Item, Result]],
         traces: Callable[[], Traces | None] = lambda: None,
+        beside: Sequence[Offer[Any, Any]] = (),
     ) -> None:
-        """traces: opens what spans go to; may raise TracesError."""
+        """traces: opens what spans go to; may raise TracesError. beside: what is offered on the same engine thread, so
+        that one task of all runs at a time; loaded in this order."""
         self.name = contract.unit
-        self.grpc_names: tuple[str, ...] = (contract.service,)
+        self._servicers = [_Servicer(offer) for offer in (Offer(contract, load), *beside)]
+        self.grpc_names: tuple[str, ...] = tuple(servicer.contract.service for servicer in self._servicers)
         self.metrics = UnitMetrics(self.name)
         self.registry = self.metrics.registry
         self.profiler = Profiler(self.registry, self._operators, self._between_tasks)
-        self._contract = contract
-        self._load = load
         self._open_traces = traces
         self._traces: Traces | None = None
         self._thread = EngineThread(self.name)
-        self._loading: Future[LoadedUnit[Item, Result]] | None = None
-        self._loaded: LoadedUnit[Item, Result] | None = None
-        self._queue: WorkQueue[Item, Result] | None = None
+        self._loading: Future[None] | None = None
+        self._queue: WorkQueue | None = None
 
     def register(self, server: grpc.aio.Server) -> None:
-        self._contract.add_servicer(self, server)
+        for servicer in self._servicers:
+            servicer.contract.add_servicer(servicer, server)
 
     async def start(self) -> None:
         """Loads on the engine thread, so that health answers meanwhile."""
@@ -79,20 +88,16 @@ class UnitService(Generic[Item, Result]):
             raise StartError(str(error)) from error
         self._loading = self._thread.call(self._load)
         try:
-            self._loaded = await asyncio.wrap_future(self._loading)
+            await asyncio.wrap_future(self._loading)
         except (WeightsError, SelfCheckError, ValueError) as error:
             raise StartError(str(error)) from error
-        self._queue = WorkQueue(
-            self._contract,
-            self._loaded.engine,
-            self._thread,
-            metrics=self.metrics,
-            log=self.profiler.tasks,
-            traces=self._traces,
-        )
-        self.metrics.watch_unit(self._loaded.describe)
-        identity = self._loaded.describe().identity
-        log_event("loaded", model=identity.model, precision=identity.precision, threads=identity.threads)
+        queue = WorkQueue(self.name, self._thread, metrics=self.metrics, log=self.profiler.tasks, traces=self._traces)
+        self.metrics.watch_units({servicer.contract.unit: servicer.loaded.describe for servicer in self._servicers})
+        for servicer in self._servicers:
+            servicer.queue = queue
+            identity = servicer.loaded.describe().identity
+            log_event("loaded", model=identity.model, precision=identity.precision, threads=identity.threads)
+        self._queue = queue
 
     async def drain(self) -> None:
         if self._queue is not None:
@@ -104,26 +109,44 @@ class UnitService(Generic[Item, Result]):
         await asyncio.to_thread(self._thread.close)
         if self._traces is not None:
             await asyncio.to_thread(self._traces.close)
-        if self._loaded is not None:
-            self._loaded.close()
+        for servicer in self._servicers:
+            if servicer.is_loaded:
+                servicer.loaded.close()
 
-    async def Describe(self, _request: common_pb2.DescribeRequest, _context: _Context) -> Any:
-        assert self._loaded is not None  # the server lets nothing through before
-        assert self._queue is not None
-        description = self._loaded.describe()
-        description.credits = self._queue.credits
-        description.load.CopyFrom(self._queue.load())
-        return description
+    def _load(self) -> None:
+        for servicer in self._servicers:
+            servicer.load()
 
     def _operators(self) -> Sequence[OperatorTotal]:
-        return self._loaded.operators() if self._loaded else ()
+        return [total for each in self._servicers if each.is_loaded for total in each.loaded.operators()]
 
     async def _between_tasks(self, read: Callable[[], Reading]) -> Reading:
         return await asyncio.wrap_future(self._thread.call(read, urgent=True))
 
+
+class _Servicer:
+    """Of one contract. The server lets nothing through before it is loaded and has its queue."""
+
+    loaded: LoadedUnit[Any, Any]
+    queue: WorkQueue
+
+    def __init__(self, offer: Offer[Any, Any]) -> None:
+        self.contract = offer.contract
+        self._load = offer.load
+        self.is_loaded = False
+
+    def load(self) -> None:
+        self.loaded = self._load()
+        self.is_loaded = True
+
+    async def Describe(self, _request: common_pb2.DescribeRequest, _context: _Context) -> Any:
+        description = self.loaded.describe()
+        description.credits = self.queue.credits
+        description.load.CopyFrom(self.queue.load())
+        return description
+
     async def Work(self, _requests: AsyncIterator[Any], context: _Context) -> None:
-        assert self._queue is not None
-        await self._queue.serve(context)
+        await self.queue.serve(self.contract, self.loaded.engine, context)
 
 
 def new_identity(

@@ -1,9 +1,9 @@
 """The server side of `Work`: a unit's queue, the same for every unit.
 
-Requests are read as they arrive, so that Cancel and Release overtake the tasks that wait. Tasks of all streams run on
-the unit's one engine thread, in order of arrival. Each is answered exactly once, in order, with its credit; a task sent
-without a credit is refused at once (OUT_OF_CREDITS) and gives none back. Sessions belong to the stream that opened
-them: the engine sees their names with a prefix of the stream's own.
+Requests are read as they arrive, so that Cancel and Release overtake the tasks that wait. Tasks of all streams, of
+whatever contract, run on the unit's one engine thread, in order of arrival. Each is answered exactly once, in order,
+with its credit; a task sent without a credit is refused at once (OUT_OF_CREDITS) and gives none back. Sessions belong
+to the stream that opened them: the engine sees their names with a prefix of the stream's own.
 """
 
 from __future__ import annotations
@@ -54,24 +54,21 @@ class UnitEngine(Protocol[_Item, _Result]):
     def release(self, sessions: Sequence[str]) -> None: ...
 
 
-class WorkQueue(Generic[Item, Result]):
-    """A unit's queue over all its streams. The servicer's `Work` awaits `serve(context)`."""
+class WorkQueue:
+    """A unit's queue over all its streams. A servicer's `Work` awaits `serve`."""
 
     def __init__(
         self,
-        contract: Contract[Item, Result],
-        engine: UnitEngine[Item, Result],
+        unit: str,
         thread: EngineThread,
         credits: int = 4,
         metrics: UnitMetrics | None = None,
         log: TaskLog | None = None,
         traces: Traces | None = None,
     ) -> None:
-        self.contract = contract
-        self.engine = engine
         self.thread = thread
         self.credits = credits
-        self.metrics = metrics or UnitMetrics(contract.unit)
+        self.metrics = metrics or UnitMetrics(unit)
         self.log = log or TaskLog()
         self.traces = traces
         # Each is counted by one thread alone: arrivals by the event loop, the others by the engine's.
@@ -81,7 +78,7 @@ class WorkQueue(Generic[Item, Result]):
         )
         self._since_s = time.monotonic()
         self._numbers = itertools.count(1)
-        self._streams: set[_Stream[Item, Result]] = set()
+        self._streams: set[_Stream[Any, Any]] = set()
         self._draining = False
 
     def load(self) -> common_pb2.UnitLoad:
@@ -95,9 +92,14 @@ class WorkQueue(Generic[Item, Result]):
             queued=max(0, self.arrived - self.started),
         )
 
-    async def serve(self, context: grpc.aio.ServicerContext[Any, Any]) -> None:
+    async def serve(
+        self,
+        contract: Contract[Item, Result],
+        engine: UnitEngine[Item, Result],
+        context: grpc.aio.ServicerContext[Any, Any],
+    ) -> None:
         """Serves one stream until its end, then frees what it opened."""
-        stream = _Stream(self, context, prefix=f"{next(self._numbers)}/")
+        stream = _Stream(self, contract, engine, context, prefix=f"{next(self._numbers)}/")
         self._streams.add(stream)
         try:
             if not self._draining:
@@ -167,10 +169,16 @@ class _Stream(Generic[Item, Result]):
     """One orchestrator's stream. Lives on the event loop, save for `_run`."""
 
     def __init__(
-        self, queue: WorkQueue[Item, Result], context: grpc.aio.ServicerContext[Any, Any], prefix: str
+        self,
+        queue: WorkQueue,
+        contract: Contract[Item, Result],
+        engine: UnitEngine[Item, Result],
+        context: grpc.aio.ServicerContext[Any, Any],
+        prefix: str,
     ) -> None:
         self._queue = queue
-        self._contract = queue.contract
+        self._contract = contract
+        self._engine = engine
         self._context = context
         self._prefix = prefix
         self._loop = asyncio.get_running_loop()
@@ -281,7 +289,7 @@ class _Stream(Generic[Item, Result]):
             self._sessions -= sessions
             for task in self._tasks.values():
                 task.dropped |= sessions
-            self._queue.thread.submit_urgent(lambda: self._queue.engine.release(sorted(sessions)))
+            self._queue.thread.submit_urgent(lambda: self._engine.release(sorted(sessions)))
 
     def _run(self, task: _Task[Item]) -> None:
         """On the engine thread. What was done is recorded before it is told: counters never lag behind answers."""
@@ -289,7 +297,7 @@ class _Stream(Generic[Item, Result]):
         queue.started += 1
         start_ns = time.monotonic_ns()
         with log_fields(sessions=task.names):
-            outcome = _run_safely(queue.engine, task)
+            outcome = _run_safely(self._engine, task)
         timing = Timing(start_ns - task.arrival_ns, time.monotonic_ns() - start_ns)
         end_ns = time.time_ns()
         result = _result_to_pb(self._contract, task.task_id, outcome, timing)

@@ -17,6 +17,7 @@ class TaskKind(StrEnum):
     PREFILL = "prefill"  # verifier: an item appends more than one token, of a prompt or a rebuild
     VERIFY = "verify"  # verifier: an item carries a tree
     DECODE = "decode"  # verifier: one token a session
+    PRE_VERIFY = "pre_verify"  # drafter that holds the target: an item carries a tree
     DRAFT = "draft"  # drafter
     WALK = "walk"  # sampler
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from prometheus_client import Counter, Gauge, Histogram
@@ -86,9 +86,10 @@ class UnitMetrics:
         ):
             Gauge(name, text, ("unit",), registry=self.registry).labels(self.unit).set_function(count)
 
-    def watch_unit(self, describe: Callable[[], Any]) -> None:
-        """describe: the unit's answer to Describe. Asked at every scrape, from the scraper's thread."""
-        self.registry.register(_Description(self.unit, describe))
+    def watch_units(self, descriptions: Mapping[str, Callable[[], Any]]) -> None:
+        """By unit, what answers Describe: of this one, and of those that its process serves beside it. Asked at every
+        scrape, from the scraper's thread."""
+        self.registry.register(_Descriptions(descriptions))
 
     # A lookup among labels takes as long as the update itself: each child is looked up once.
 
@@ -104,8 +105,8 @@ class UnitMetrics:
         return found
 
 
-class _Description(Collector):
-    """What a unit holds now, where its kind holds such a thing at all."""
+class _Descriptions(Collector):
+    """What units hold now, where their kind holds such a thing at all."""
 
     _GAUGES = (
         ("sessions", "hetspec_unit_sessions", "Sessions open."),
@@ -114,19 +115,20 @@ class _Description(Collector):
         ("weights_resident_bytes", "hetspec_weights_resident_bytes", "Layers in memory, read buffers included."),
     )
 
-    def __init__(self, unit: str, describe: Callable[[], Any]) -> None:
-        self._unit = unit
-        self._describe = describe
+    def __init__(self, descriptions: Mapping[str, Callable[[], Any]]) -> None:
+        self._descriptions = descriptions
 
     def collect(self) -> Iterator[Metric]:
-        description = self._describe()
+        told = {unit: describe() for unit, describe in self._descriptions.items()}
         for field, name, text in self._GAUGES:
-            if field in description.DESCRIPTOR.fields_by_name:
-                gauge = GaugeMetricFamily(name, text, labels=("unit",))
-                gauge.add_metric((self._unit,), getattr(description, field))
+            gauge = GaugeMetricFamily(name, text, labels=("unit",))
+            for unit, description in told.items():
+                if field in description.DESCRIPTOR.fields_by_name:
+                    gauge.add_metric((unit,), getattr(description, field))
+            if gauge.samples:
                 yield gauge
-        identity = description.identity
         info = InfoMetricFamily("hetspec_unit", "What the unit runs.", labels=("unit",))
         names = ("model", "fingerprint", "precision", "digest")
-        info.add_metric((self._unit,), {name: getattr(identity, name) for name in names})
+        for unit, description in told.items():
+            info.add_metric((unit,), {name: getattr(description.identity, name) for name in names})
         yield info

@@ -17,8 +17,9 @@ from orchestrator.api.admission import Admission
 from orchestrator.api.auth import Authentication
 from orchestrator.api.body_limit import BodyLimit
 from orchestrator.api.cors import Cors
+from orchestrator.api.edc_routes import edc_routes
 from orchestrator.api.errors import ApiError
-from orchestrator.api.explanations import explanation_routes
+from orchestrator.api.explanations import Explanations, explanation_routes
 from orchestrator.api.head import HeadAsGet
 from orchestrator.api.key_metrics import KeyMetrics
 from orchestrator.api.metrics import Metrics
@@ -42,7 +43,8 @@ def create_app(
     """`engine` is started with the application and closed with it. registry: takes the metrics of the requests."""
     metrics = Metrics(registry or new_registry(), running=lambda: admission.running, queued=lambda: admission.queued)
     defaults = Defaults(Mode(settings.mode), settings.min_gain, settings.request_timeout_s)
-    context = Context(engine, admission, metrics, defaults, started=int(time.time()))
+    explanations = Explanations(settings.kept_requests, settings.kept_tasks)
+    context = Context(engine, admission, metrics, defaults, int(time.time()), explanations)
 
     def refused(error: ApiError) -> None:
         metrics.refused(error.status, error.code)
@@ -66,6 +68,7 @@ def create_app(
     app.include_router(status_routes(context))
     app.include_router(token_routes(context))
     app.include_router(observe_routes(context))
-    app.include_router(explanation_routes(engine, context.explanations))
+    app.include_router(explanation_routes(engine, explanations))
+    app.include_router(edc_routes(engine, explanations))
     served = Cors(app, settings.cors_origins.split(",")) if settings.cors_origins else app
     return RequestLog(served, traces)

@@ -69,7 +69,7 @@ def _task(charge: Charge, arrival_ns: int) -> Json:
         "energy_pj": sum(use.energy_pj for use in charge.uses),
         "rows": charge.rows,
         "pass_rows": charge.pass_rows,
-        "parts": [asdict(part) for part in charge.cost.parts],
+        "numbers": [asdict(number) for number in charge.cost.numbers],
     }
 
 

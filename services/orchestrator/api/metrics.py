@@ -47,6 +47,7 @@ class Metrics:
         self.rounds = counter("hetspec_rounds", "Decoding rounds.", "mode")
         self.drafted = counter("hetspec_drafted_tokens", "Nodes that drafters proposed.", "mode")
         self.verified = counter("hetspec_verified_tokens", "Nodes that verifiers scored.", "mode")
+        self.pruned = counter("hetspec_pruned_tokens", "Of these, nodes that left the pass early.", "mode")
         self.accepted = counter(
             "hetspec_accepted_tokens", "Nodes that became output; the bonus token of a round is none.", "mode"
         )
@@ -124,7 +125,7 @@ class ChoiceObservation:
         self._tokens = metrics.tokens.labels(mode)
         self._gaps = metrics.inter_token.labels(mode)
         counters = {"rounds": metrics.rounds, "drafted": metrics.drafted}
-        counters |= {"verified": metrics.verified, "accepted": metrics.accepted}
+        counters |= {"verified": metrics.verified, "pruned": metrics.pruned, "accepted": metrics.accepted}
         self._growths = {name: _Growth(counter.labels(mode)) for name, counter in counters.items()}
         self._growths["rebuilds"] = _Growth(metrics.rebuilds)
         self._drafted = _Growths(lambda depth: metrics.drafted_nodes.labels(str(depth)))

@@ -20,6 +20,7 @@ from orchestrator.clock.clock import Arrival
 from orchestrator.engine.engine import Engine, EngineDescription
 from orchestrator.engine.errors import UnitsUnavailable
 from orchestrator.engine.request import GenerationRequest, Mode
+from orchestrator.policies.drafting_algorithm import Drafting
 
 DEFAULT_COMPLETION_TOKENS = 16  # OpenAI's
 SEED_BITS = 53  # of a seed that is drawn: every JSON reader gives it back whole
@@ -103,6 +104,9 @@ async def _prepared(
 ) -> Prepared:
     options = body.hetspec or HetspecOptions()
     speculation = speculation_of(options, defaults.mode, defaults.min_gain)
+    if speculation.drafting is Drafting.SPECDECPP and not engine.judges_acceptance:
+        reason = "specdecpp needs an acceptance head, and no drafter here has one"
+        raise invalid("hetspec.drafting", f"hetspec.drafting: {reason}")
     sampling = sampling_of(body, engine.text.vocabulary)
     seed = secrets.randbits(SEED_BITS) if body.seed is None else body.seed
     deadline = asyncio.get_running_loop().time() + _timeout_s(body, defaults)
@@ -130,6 +134,9 @@ async def _prepared(
             arrival=_arrival(options, engine),
             objective=speculation.objective,
             disabled=speculation.disabled,
+            drafting=speculation.drafting,
+            outcomes=speculation.outcomes,
+            shares_edc=speculation.shares_edc,
         )
         for prompt_index, prompt in enumerate(prompts)
         for choice_index in range(body.n or 1)

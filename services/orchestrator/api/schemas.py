@@ -108,11 +108,22 @@ class StreamOptions(Strict):
     include_obfuscation: No = None
 
 
+_Part = Literal[
+    "early_exit", "cost_tree", "lazy_head", "no_draft", "calibration", "look_ahead", "edc", "tvc", "batch_length"
+]
+
+
+MAX_OUTCOMES = 8
+
+
 class HetspecOptions(Strict):
     """The extension field: how the answer is computed, which never changes a token; and what it must look like."""
 
-    mode: Literal["plain", "chain", "tree", "lever"] | None = None
-    disable: list[Literal["early_exit", "cost_tree", "lazy_head", "no_draft", "calibration"]] | None = None
+    mode: Literal["plain", "chain", "tree", "lever", "ahasd", "full"] | None = None
+    disable: list[_Part] | None = None
+    drafting: Literal["fixed", "svip", "adaedl", "specdecpp", "banditspec_ucb", "banditspec_exp3"] | None = None
+    outcomes: Annotated[int, Field(ge=1, le=MAX_OUTCOMES)] | None = None  # of a verification, drafted ahead for
+    edc: Literal["session", "shared"] | None = None  # whose tables drafting control learns in
     objective: Literal["latency", "energy"] | None = None
     max_nodes: Annotated[int, Field(ge=1, le=MAX_NODES)] | None = None
     max_depth: Annotated[int, Field(ge=1, le=MAX_DEPTH)] | None = None

@@ -57,7 +57,7 @@ class Serving:
             async for index, emission in run:
                 emissions[index].append(emission)
         body = work.answer.whole([_joined(of_choice) for of_choice in emissions])
-        return body | {"usage": run.usage.render()} | self._statistics(run, work)
+        return body | {"usage": run.usage.render()} | self._statistics(http, run, work)
 
     async def _chunks(self, http: Request, work: Work) -> AsyncGenerator[Json, None]:
         """Every chunk of a stream. With `include_usage`, all carry the field and one more chunk tells it."""
@@ -75,9 +75,9 @@ class Serving:
                 if emission.finish_reason is not None:
                     closing = answer.closing(index, emission.finish_reason) | usage
                     is_last = run.has_ended and not work.include_usage
-                    yield closing | (self._statistics(run, work) if is_last else {})
+                    yield closing | (self._statistics(http, run, work) if is_last else {})
             if work.include_usage:
-                yield answer.empty() | {"usage": run.usage.render()} | self._statistics(run, work)
+                yield answer.empty() | {"usage": run.usage.render()} | self._statistics(http, run, work)
 
     @asynccontextmanager
     async def _run(self, http: Request, work: Work) -> AsyncIterator[Run]:
@@ -102,10 +102,9 @@ class Serving:
             finally:
                 await run.end(outcome)
 
-    def _statistics(self, run: Run, work: Work) -> Json:
+    def _statistics(self, http: Request, run: Run, work: Work) -> Json:
         """Of an answer that is complete."""
-        if presences := [one.presence for one in run.statistics if one.presence is not None]:
-            self._explanations.add(work.prepared.requests[0].request_id, presences)
+        self._explanations.add(http, work.prepared.requests[0].request_id, run.statistics)
         return {"hetspec": statistics_json(run.statistics, work.prepared.seed, self._engine.world)}
 
 

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from orchestrator.api.errors import invalid
 from orchestrator.api.schemas import MAX_DEPTH, MAX_NODES, HetspecOptions
 from orchestrator.policies.drafting import STATIC_DEPTH, STATIC_NODES
-from orchestrator.policies.mode import Mode, Objective, Part, parts_of
+from orchestrator.policies.drafting_algorithm import ADAPTIVE_TOKENS, Drafting
+from orchestrator.policies.mode import Mode, Objective, Part, grows_chains, parts_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,6 +21,9 @@ class Speculation:
     max_nodes: int
     max_depth: int
     min_gain: float
+    drafting: Drafting
+    outcomes: int
+    shares_edc: bool
 
 
 def speculation_of(options: HetspecOptions, mode: Mode, min_gain: float) -> Speculation:
@@ -34,7 +38,13 @@ def speculation_of(options: HetspecOptions, mode: Mode, min_gain: float) -> Spec
     if options.objective is not None and not sized:
         reason = f"is for mode lever with its cost_tree; this is mode {mode}{' without it' if parts else ''}"
         raise invalid("hetspec.objective", f"hetspec.objective: {reason}")
+    drafting = _drafting(options, mode)
+    for name, part in (("outcomes", Part.LOOK_AHEAD), ("edc", Part.EDC)):
+        if getattr(options, name) is not None and part not in parts - disabled:
+            raise invalid(f"hetspec.{name}", f"hetspec.{name}: is for {part}, which mode {mode} is without")
     nodes, depth, gain = (MAX_NODES, MAX_DEPTH, 0.0) if sized else (STATIC_NODES, STATIC_DEPTH, min_gain)
+    if drafting is not Drafting.FIXED:
+        depth = ADAPTIVE_TOKENS
     return Speculation(
         mode,
         disabled,
@@ -42,4 +52,15 @@ def speculation_of(options: HetspecOptions, mode: Mode, min_gain: float) -> Spec
         options.max_nodes or nodes,
         options.max_depth or depth,
         gain if options.min_gain is None else options.min_gain,
+        drafting,
+        options.outcomes or 1,
+        options.edc == "shared",
     )
+
+
+def _drafting(options: HetspecOptions, mode: Mode) -> Drafting:
+    if options.drafting is None:
+        return Drafting.FIXED
+    if not grows_chains(mode):
+        raise invalid("hetspec.drafting", f"hetspec.drafting: is for modes chain and ahasd; this is mode {mode}")
+    return Drafting(options.drafting)

@@ -37,6 +37,11 @@ class Clock(Protocol):
 
     async def join(self, task: asyncio.Task[T]) -> T: ...
 
+    async def hand_over(self, result: asyncio.Future[T]) -> T:
+        """Waits for what another task of the session, or a device, ends by `wake`."""
+
+    def wake(self, result: asyncio.Future[T], value: T) -> None: ...
+
     def away(self) -> AbstractContextManager[None]:
         """Around a wait for what other sessions do."""
 
@@ -56,6 +61,13 @@ class HostClock:
 
     async def join(self, task: asyncio.Task[T]) -> T:
         return await task
+
+    async def hand_over(self, result: asyncio.Future[T]) -> T:
+        return await result
+
+    def wake(self, result: asyncio.Future[T], value: T) -> None:
+        if not result.done():
+            result.set_result(value)
 
     @contextmanager
     def away(self) -> Iterator[None]:

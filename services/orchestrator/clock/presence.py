@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 
 from hetspec.hardware.cost import Component, Cost, Use
+from orchestrator.clock.devices import Span
+from orchestrator.timeline.task import Task
 
 Key = tuple[str, str]  # device, component
 
@@ -27,6 +29,7 @@ class Charge:
     pass_rows: int
     cost: Cost
     uses: tuple[Use, ...]
+    task: Task | None = None  # what for
 
     @property
     def end_ns(self) -> int:
@@ -45,6 +48,7 @@ class Presence:
     token_ns: list[int] = field(default_factory=list)  # since arrival, of each token given out
     static_pj: Counter[str] = field(default_factory=Counter)  # by device, while the session was there
     busy_ns: Mapping[str, int] = field(default_factory=dict)  # of each device, meanwhile
+    busy_spans: Mapping[str, Sequence[Span]] = field(default_factory=dict)  # likewise, when
     lag_ns: int = 0  # at most, behind the pace
     plain_ns: int = 0  # of plain decoding of the same tokens, alone
 

@@ -83,6 +83,7 @@ class World:
         self._events: list[_Event] = []
         self._queues: list[Queue] = []
         self._sent: dict[Queue, _Sent] = {}  # passes whose end is not known, in the order of their beginnings
+        self._ends: dict[Queue, _Event] = {}  # of passes whose end is known
         self._announced: list[tuple[Arrival, asyncio.Future[int]]] = []
         self._present: list[Presence] = []
         self._charged_ns = 0
@@ -119,6 +120,7 @@ class World:
             presence.end_ns = self._now_ns
             now_busy = self.hardware.devices.busy_ns(self._now_ns)
             presence.busy_ns = {device: now_busy[device] - busy[device] for device in busy}
+            presence.busy_spans = self.hardware.devices.spans(presence.arrival_ns, self._now_ns)
             if not self._present:
                 self._rest()
             self._stop_running()
@@ -257,10 +259,26 @@ class World:
             end_ns, tell = sent.answer
             del self._sent[queue]
             try:
-                self._schedule(end_ns(), _END, partial(tell, None))
+                at_ns, fault = end_ns(), None
             except ValueError as error:
-                self._schedule(sent.began_ns, _END, partial(tell, NotPriced(str(error))))
+                at_ns, fault = sent.began_ns, NotPriced(str(error))
+            self._ends[queue] = self._schedule(at_ns, _END, partial(self._end, queue, tell, fault))
         self._look_soon()
+
+    def _end(self, queue: Queue, tell: Tell, fault: NotPriced | None) -> None:
+        del self._ends[queue]
+        tell(fault)
+
+    def knows_end(self, queue: Queue) -> bool:
+        """Of the pass of this queue."""
+        return queue in self._ends
+
+    def cut(self, queue: Queue, end_ns: int) -> None:
+        """A pass whose end is known ends earlier than that."""
+        event = self._ends[queue]
+        self._events.remove(event)
+        heapq.heapify(self._events)
+        self._ends[queue] = self._schedule(end_ns, _END, event.run)
 
     def spend_unowned(self, uses: Iterable[Use]) -> None:
         for use in uses:
@@ -303,8 +321,10 @@ class World:
                 chances.append(_Event(at_ns, _DISPATCH, queue.place, queue.send))
         return min(chances, default=None)
 
-    def _schedule(self, at_ns: int, kind: int, run: Callable[[], Any]) -> None:
-        heapq.heappush(self._events, _Event(at_ns, kind, next(self._numbers), run))
+    def _schedule(self, at_ns: int, kind: int, run: Callable[[], Any]) -> _Event:
+        event = _Event(at_ns, kind, next(self._numbers), run)
+        heapq.heappush(self._events, event)
+        return event
 
     def _look_in(self, wait_s: float) -> None:
         if self._timer is not None:

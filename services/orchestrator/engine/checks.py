@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from math import isfinite
 
 from hetspec.decoding.tree import TokenTree
 from hetspec.rpc.messages import Draft, DraftPolicy, HiddenRows, HiddenStates, VerifyItem, Walk, WalkItem
@@ -24,9 +25,27 @@ def check_draft(draft: Draft, policy: DraftPolicy, vocab_size: int) -> None:
         raise Nonsense(f"drafter: {len(tree)} nodes, at most {policy.max_nodes} asked for")
     if max(tree.depths(), default=0) > policy.max_depth:
         raise Nonsense(f"drafter: a tree {max(tree.depths())} deep, at most {policy.max_depth} asked for")
+    _check_nodes(draft, policy, vocab_size)
+
+
+def check_look_ahead(draft: Draft, before: Draft, policy: DraftPolicy, vocab_size: int) -> None:
+    """Of a tree that has grown on from what it was before."""
+    tree, first = draft.tree, len(before.tree)
+    if tree.tokens[:first] != before.tree.tokens or tree.parents[:first] != before.tree.parents:
+        raise Nonsense(f"drafter: the first {first} nodes of a tree that was to grow on have changed")
+    if len(tree) - first > policy.max_nodes:
+        raise Nonsense(f"drafter: {len(tree) - first} nodes more, at most {policy.max_nodes} asked for")
+    _check_nodes(draft, policy, vocab_size)
+
+
+def _check_nodes(draft: Draft, policy: DraftPolicy, vocab_size: int) -> None:
+    tree = draft.tree
     _check_tokens("drafter", tree.tokens, vocab_size)
     if len(draft.sources) != len(tree) or not set(draft.sources) <= set(policy.sources):
         raise Nonsense(f"drafter: sources {sorted(set(draft.sources))} for {len(tree)} nodes, of {policy.sources}")
+    for name, values in (("probabilities", draft.probabilities), ("entropies", draft.entropies)):
+        if len(values) != len(tree) or not all(isfinite(value) and value >= 0 for value in values):
+            raise Nonsense(f"drafter: {name} {list(values)} for {len(tree)} nodes, must be one of at least 0 each")
 
 
 def check_walk(walk: Walk, item: WalkItem, vocab_size: int) -> None:

@@ -20,9 +20,10 @@ def constraint(request: GenerationRequest, bounds: ModelBounds) -> Constraint:
     return Constraint(bounds.end_ids, withheld_before, request.grammar)
 
 
-def past(session: Session) -> Past:
-    """As far as the request's penalties and grammar look back; nothing where there are none."""
+def past(session: Session, foreseen: tuple[int, ...] = ()) -> Past:
+    """As far as the request's penalties and grammar look back; nothing where there are none. foreseen: tokens that
+    follow the session's."""
     request = session.request
     if not request.sampling.penalises and request.grammar is None:
         return Past()
-    return Past(session.distinct_prompt, tuple(session.history[len(request.prompt_ids) :]))
+    return Past(session.distinct_prompt, (*session.history[len(request.prompt_ids) :], *foreseen))

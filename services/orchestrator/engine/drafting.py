@@ -2,29 +2,60 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+
+from hetspec.decoding.history import History
 from hetspec.drafting.costs import DraftCosts
-from hetspec.rpc.messages import Draft, DraftItem, DraftPolicy
+from hetspec.rpc.messages import Draft, DraftItem, DraftPolicy, LookAhead
 from hetspec.telemetry.tracing import span
-from hetspec.v1 import drafter_pb2
 from orchestrator.engine import conditions
-from orchestrator.engine.checks import check_draft
+from orchestrator.engine.checks import check_draft, check_look_ahead
 from orchestrator.engine.features import Features
 from orchestrator.engine.model import ModelBounds
+from orchestrator.engine.seat import Mark
 from orchestrator.engine.session import Session
-from orchestrator.policies.costs import CostQuery, CostSource
+from orchestrator.policies.costs import CostQuery, CostSource, RoundTook
 from orchestrator.policies.drafting import STEP_ROWS, DraftRoom, draft_policy
 from orchestrator.policies.mode import Mode
+from orchestrator.timeline.task import Kind, Task
 from orchestrator.units.errors import FAULTS
 from orchestrator.units.replica import Replica
 from orchestrator.units.replica_set import ReplicaSet
 
-NO_DRAFT = Draft()
-_SOURCES = {int(number): name.removeprefix("DRAFT_SOURCE_").lower() for name, number in drafter_pb2.DraftSource.items()}
+
+@dataclass(frozen=True, slots=True)
+class Drafted:
+    """policy: that the draft was asked for with; None where nobody was asked. task: that made its nodes, if any."""
+
+    draft: Draft = Draft()
+    policy: DraftPolicy | None = None
+    task: Task | None = None
 
 
-def source_names(draft: Draft) -> tuple[str, ...]:
-    """Of each node: "lookup", "model", "grammar"."""
-    return tuple(_SOURCES[source] for source in draft.sources)
+NOTHING = Drafted()
+
+
+@dataclass(frozen=True, slots=True)
+class _Place:
+    """What a draft hangs below: the session's tokens, and what is foreseen of those to come. left: tokens after
+    that."""
+
+    ids: History
+    mark: Mark
+    left: int
+    foreseen: tuple[int, ...]
+
+    @classmethod
+    def of(cls, session: Session, foreseen: tuple[int, ...]) -> _Place:
+        if not foreseen:
+            return cls(session.history, session.mark, session.left, ())
+        ids = History([*session.history[:], *foreseen])
+        return cls(ids, Mark(len(ids), ids.hash), session.left - len(foreseen), foreseen)
+
+
+def _as_it_is(policy: DraftPolicy) -> DraftPolicy:
+    return policy
 
 
 class Drafting:
@@ -33,6 +64,15 @@ class Drafting:
         self._bounds = bounds
         self._costs = costs
 
+    def learn(self, session: Session, took_ns: Mapping[str, int]) -> None:
+        """How long the round took that has ended, as `Statistics.host_ns` names the parts. The first one, which reads
+        the prompt, is no measure, nor is one beside which others go on."""
+        sized = session.lever.sized if session.lever is not None else None
+        if sized is None or session.request.mode is not Mode.LEVER or session.statistics.rounds < 2:
+            return
+        units_ns = (took_ns.get(part, 0) for part in ("drafter", "verifier", "orchestrator"))
+        self._costs.learn(RoundTook(*sized, *units_ns))
+
     def prepare(self, session: Session) -> None:
         """Has the session keep the target's rows from now on, where a drafter reads them."""
         if session.features is not None or session.request.mode is Mode.PLAIN:
@@ -40,31 +80,57 @@ class Drafting:
         if any(replica.description.reads_features for replica in self._drafters.replicas):
             session.features = Features(self._bounds.row_bytes)
 
-    async def draft(self, session: Session) -> Draft:
-        """A tree below the session's last token; an empty one where there is nothing sensible to be had."""
-        session.begin_draft()
+    async def draft(
+        self,
+        session: Session,
+        foreseen: tuple[int, ...] = (),
+        sized: Callable[[DraftPolicy], DraftPolicy] = _as_it_is,
+    ) -> Drafted:
+        """A tree below the session's last token, or below what is foreseen to follow it; an empty one where there is
+        nothing sensible to be had. sized: of what may be asked for, what is."""
         if session.request.mode is Mode.PLAIN or (replica := self._find(session)) is None:
-            return NO_DRAFT
-        policy = self._policy(session, replica)
+            return NOTHING
+        place = _Place.of(session, foreseen)
+        policy = self._policy(session, replica, place)
         if policy is None or self._is_too_early(session, replica) or not session.drafting.may_draft():
-            return NO_DRAFT
+            return NOTHING
         if session.lever is not None:
             policy = session.lever.refine(policy)
+        policy = session.chain_length.policy(policy, replica.description)
+        policy = sized(policy)
         try:
-            with span("draft", max_nodes=policy.max_nodes):
-                draft = await self._ask(session, replica, policy)
+            with span("draft", max_nodes=policy.max_nodes), session.timeline.task(Kind.DRAFT) as task:
+                draft = await self._ask(session, replica, policy, place)
+                task.size = f"{len(draft.tree)} nodes"
         except FAULTS as fault:
-            if not session.drafter.gives_up_shared(fault):
-                replica.blame(fault)
-                session.drafting.failed()
-            session.leave_drafter()
-            return NO_DRAFT
+            self._failed(session, replica, fault)
+            return NOTHING
         session.drafting.succeeded()
-        session.draft_sources = source_names(draft)
-        if session.lever is not None:
-            session.lever.drafted(draft, policy)
-        session.statistics.add_draft(draft.tree, session.draft_sources)
-        return draft
+        return Drafted(draft, policy, task if draft.tree else None)
+
+    async def look_ahead(self, session: Session, before: Draft, look: LookAhead, policy: DraftPolicy) -> Drafted | None:
+        """The last draft, as it was `before`, grown on; None where it cannot be had, and the drafter is left."""
+        seat, item = session.drafter, session.draft_item
+        if item is None or (replica := seat.replica) is None or not replica.alive:
+            return None
+        update = seat.update((), len(before.tree) + policy.max_nodes)
+        item = replace(item, update=update, policy=policy, hidden=b"", look_ahead=look)
+        try:
+            with span("look ahead", max_nodes=policy.max_nodes), session.timeline.task(Kind.LOOK_AHEAD) as task:
+                served = await replica.submit(item, policy.max_nodes)
+                session.account("drafter", served)
+                check_look_ahead(served.value, before, policy, self._bounds.vocab_size)
+                task.size = f"{len(served.value.tree) - len(before.tree)} nodes"
+        except FAULTS as fault:
+            self._failed(session, replica, fault)
+            return None
+        return Drafted(served.value, policy, task)
+
+    def _failed(self, session: Session, replica: Replica[DraftItem, Draft], fault: Exception) -> None:
+        if not session.drafter.gives_up_shared(fault):
+            replica.blame(fault)
+            session.drafting.failed()
+        session.leave_drafter()
 
     def _find(self, session: Session) -> Replica[DraftItem, Draft] | None:
         seat = session.drafter
@@ -79,13 +145,13 @@ class Drafting:
             return False
         return session.statistics.rounds == 0 and not session.features.reach(session.mark.length)
 
-    def _policy(self, session: Session, replica: Replica[DraftItem, Draft]) -> DraftPolicy | None:
-        length = session.mark.length
+    def _policy(self, session: Session, replica: Replica[DraftItem, Draft], place: _Place) -> DraftPolicy | None:
+        length = place.mark.length
         room = DraftRoom(
             max_nodes=session.request.max_nodes,
             max_depth=session.request.max_depth,
             min_gain=session.request.min_gain,
-            left=session.left,
+            left=place.left,
             context=self._bounds.max_context - length,
             rows=self._bounds.max_rows - self._bounds.prompt_chunk_tokens,
             drafter=replica.description,
@@ -94,7 +160,7 @@ class Drafting:
         if session.lever is not None:
             return draft_policy(Mode.LEVER, room, self._costs_now(session, replica))
         mode = session.request.mode
-        return draft_policy(Mode.TREE if mode is Mode.LEVER else mode, room)
+        return draft_policy(Mode.TREE if mode in (Mode.LEVER, Mode.FULL) else mode, room)
 
     def _costs_now(self, session: Session, replica: Replica[DraftItem, Draft]) -> DraftCosts | None:
         request = session.request
@@ -103,12 +169,15 @@ class Drafting:
             CostQuery(request.objective, session.mark.length, rows, STEP_ROWS, replica.description)
         )
 
-    async def _ask(self, session: Session, replica: Replica[DraftItem, Draft], policy: DraftPolicy) -> Draft:
+    async def _ask(
+        self, session: Session, replica: Replica[DraftItem, Draft], policy: DraftPolicy, place: _Place
+    ) -> Draft:
         seat, request = session.drafter, session.request
         if seat.replica is None:
             seat.take(replica)
             await session.begin(seat)
-        append, hidden = session.history[seat.known.length :], self._hidden(session, replica)
+        length = place.mark.length
+        append, hidden = place.ids[seat.known.length :], self._hidden(session, replica, length)
         item = DraftItem(
             seat.update(append, policy.max_nodes),
             policy,
@@ -116,19 +185,20 @@ class Drafting:
             request.noise,
             hidden,
             constraint=conditions.constraint(request, self._bounds),
-            past=conditions.past(session),
+            past=conditions.past(session, place.foreseen),
         )
         read = max(len(append), len(hidden) // self._bounds.row_bytes)
         is_prompt = read > self._bounds.prompt_chunk_tokens
         served = await replica.submit(item, read + policy.max_nodes, is_prompt)
         session.account("drafter", served)
         check_draft(served.value, policy, self._bounds.vocab_size)
-        seat.advance(session.mark)
+        seat.advance(place.mark)
+        session.draft_item = item
         if session.features is not None and hidden:
-            session.features.gave(session.mark.length)
+            session.features.gave(length)
         return served.value
 
-    def _hidden(self, session: Session, replica: Replica[DraftItem, Draft]) -> bytes:
+    def _hidden(self, session: Session, replica: Replica[DraftItem, Draft], length: int) -> bytes:
         if session.features is None or not replica.description.reads_features:
             return b""
-        return session.features.before(session.mark.length)
+        return session.features.before(length)

@@ -26,6 +26,8 @@ from orchestrator.engine.grammar_check import GrammarCheck
 from orchestrator.engine.host_costs import HostCosts
 from orchestrator.engine.model import EngineDescription, ModelBounds
 from orchestrator.engine.output import Output
+from orchestrator.engine.pipeline import Pipeline
+from orchestrator.engine.pre_verifying import PreVerifying
 from orchestrator.engine.pumped import PumpedGeneration
 from orchestrator.engine.recovery import Recovery
 from orchestrator.engine.request import GenerationRequest
@@ -34,7 +36,11 @@ from orchestrator.engine.scoring import Scoring
 from orchestrator.engine.session import Digests, Session
 from orchestrator.engine.settings import EngineSettings
 from orchestrator.engine.verifying import Verifying
+from orchestrator.policies.control import control_of
 from orchestrator.policies.costs import CostSource
+from orchestrator.policies.edc import EdcTables
+from orchestrator.policies.mode import Part
+from orchestrator.timeline.timeline import Timeline
 from orchestrator.units.fleet import Fleet
 from orchestrator.units.metrics import UnitsMetrics
 from orchestrator.units.settings import Addresses
@@ -75,6 +81,7 @@ class Engine:
         self._problem: str | None = None  # of pricing what runs
         self._fetching: asyncio.Task[None] | None = None
         self._grammar_check: GrammarCheck | None = None
+        self.edc = EdcTables()  # shared by requests that want so
         # Names are unique among all orchestrators that may ever share a unit, restarts of this one included.
         self._prefix = secrets.token_hex(4)
         self._numbers = itertools.count(1)
@@ -103,6 +110,11 @@ class Engine:
         """How many of each unit are there."""
         fleet = self._fleet
         return {each.unit: len(each.replicas) for each in (fleet.verifiers, fleet.samplers, fleet.drafters)}
+
+    @property
+    def judges_acceptance(self) -> bool:
+        """Whether a drafter has an acceptance head."""
+        return any(replica.description.judges_acceptance for replica in self._fleet.drafters.replicas)
 
     @property
     def text(self) -> TextModel:
@@ -142,20 +154,30 @@ class Engine:
             raise ContextTooLong(f"{prompt} prompt tokens and {output} to come do not fit a context of {limit}")
         digests = Digests(description.digests["verifier"], description.digests["sampler"])
         name = f"{self._prefix}-{next(self._numbers)}/{request.request_id}"
-        session = Session(name, request, digests, self._clock)
-        generation = Generation(session, self._steps(), Output(request, self.text))
+        timeline = Timeline(self.world.now_ns if self.world else None, self._settings.timeline_tasks)
+        session = Session(name, request, digests, self._clock, timeline)
+        generation = self._generation(session, request)
         if (world := self.world) is None:
             return generation
         chunk = self._bounds().prompt_chunk_tokens
         plain_ns = partial(world.hardware.pricing.plain, len(request.prompt_ids), chunk_tokens=chunk)
         return PumpedGeneration(generation, world, request.arrival, plain_ns)
 
+    def _generation(self, session: Session, request: GenerationRequest) -> Generation:
+        steps, output = self._steps(), Output(request, self.text)
+        if Part.LOOK_AHEAD not in request.parts:
+            return Generation(session, steps, output)
+        control = control_of(request.parts, request.outcomes, self.edc if request.shares_edc else EdcTables())
+        session.statistics.ahead = control.report
+        return Generation(session, steps, output, Pipeline(session, steps, control))
+
     def _steps(self) -> Steps:
         bounds, fleet = self._bounds(), self._fleet
         verifying = Verifying(fleet.verifiers, bounds, self._recovery)
         choosing = Choosing(fleet.samplers, bounds, self._recovery)
         drafting = Drafting(fleet.drafters, bounds, self._costs)
-        return Steps(drafting, verifying, choosing, Scoring(verifying, choosing, bounds))
+        pre_verifying = PreVerifying(fleet.pre_verifiers, fleet.pre_samplers, choosing, bounds)
+        return Steps(drafting, verifying, choosing, Scoring(verifying, choosing, bounds), pre_verifying)
 
     def _bounds(self) -> ModelBounds:
         verifier = self._fleet.verifiers.description

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections import Counter
 
 from hetspec.telemetry.tracing import span
 from orchestrator.clock.world import NotPriced
 from orchestrator.engine.errors import DeadlineExceeded, RequestFailed, UnitsUnavailable
 from orchestrator.engine.output import Output
 from orchestrator.engine.request import Emission, EmittedToken, GenerationRequest, Statistics
-from orchestrator.engine.round import Steps, run_round
+from orchestrator.engine.round import Decoding, Rounds, Steps
 from orchestrator.engine.session import Session
 from orchestrator.units.errors import NoReplica
 
@@ -22,9 +23,11 @@ class Generation:
     `aclose`), they are told to free it. Whoever leaves it early calls `aclose`.
     """
 
-    def __init__(self, session: Session, steps: Steps, output: Output) -> None:
+    def __init__(self, session: Session, steps: Steps, output: Output, rounds: Decoding | None = None) -> None:
+        """rounds: how the session decodes; None: in turn."""
         self._session = session
         self._steps = steps
+        self._rounds = rounds or Rounds(session, steps)
         self._output = output
         self._begun = False
         self._running = False
@@ -46,6 +49,8 @@ class Generation:
         self._running = True
         try:
             emission = await self._next()
+            if emission.finish_reason is not None:
+                await self._rounds.close()
         except BaseException:
             self._end()
             raise
@@ -64,6 +69,8 @@ class Generation:
     async def _next(self) -> Emission:
         session, statistics = self._session, self._session.statistics
         start_ns, in_units_ns = time.perf_counter_ns(), session.in_units_ns
+        before_ns = Counter(statistics.host_ns)
+        session.timeline.round = statistics.rounds + 1
         if statistics.presence is not None:
             statistics.presence.round = statistics.rounds + 1
         try:
@@ -81,6 +88,7 @@ class Generation:
             statistics.presence.emitted(len(emission.tokens), session.clock.now_ns())
         round_ns = time.perf_counter_ns() - start_ns
         statistics.add_host_ns("orchestrator", max(0, round_ns - (session.in_units_ns - in_units_ns)))
+        self._steps.drafting.learn(session, Counter(statistics.host_ns) - before_ns)
         return emission
 
     async def _advance(self) -> Emission:
@@ -90,7 +98,7 @@ class Generation:
             self._begun = True
             if request.scores_prompt or request.max_tokens == 0:
                 return await self._tell_prompt(request)
-        return self._output.push(await run_round(self._session, self._steps))
+        return self._output.push(await self._rounds.next())
 
     async def _tell_prompt(self, request: GenerationRequest) -> Emission:
         """Without a round: it ends a request of no tokens."""
@@ -103,4 +111,5 @@ class Generation:
     def _end(self) -> None:
         if not self._ended:
             self._ended = True
+            self._rounds.abort()
             self._session.release()

@@ -54,13 +54,15 @@ class PumpedGeneration:
             async with self._clock.present(self._arrival) as presence:
                 self.statistics.presence = presence
                 async for emission in self._generation:
-                    if last is not None:
-                        self._said.put_nowait(last)
-                    last = emission
+                    if emission.finish_reason is None:
+                        self._said.put_nowait(emission)
+                    else:
+                        last = emission
             if presence is not None:
-                presence.plain_ns = self._plain_ns(self.statistics.emitted)
+                presence.plain_ns = await asyncio.to_thread(self._plain_ns, self.statistics.emitted)
         except Exception as error:
             self._said.put_nowait(error)
             return
-        self._said.put_nowait(last)
+        if last is not None:
+            self._said.put_nowait(last)
         self._said.put_nowait(None)

@@ -12,9 +12,12 @@ from hetspec.decoding.tree import TokenTree
 from hetspec.rpc.messages import TokenLogprobs
 from orchestrator.clock.clock import Arrival
 from orchestrator.clock.presence import Presence
+from orchestrator.policies.control import AheadReport
+from orchestrator.policies.drafting_algorithm import Drafting
 from orchestrator.policies.lever import LeverReport
 from orchestrator.policies.mode import Mode as Mode
-from orchestrator.policies.mode import Objective, Part, parts_of
+from orchestrator.policies.mode import Objective, Part, grows_chains, parts_of
+from orchestrator.timeline.timeline import Timeline
 
 FinishReason = Literal["stop", "length"]
 
@@ -27,7 +30,9 @@ class GenerationRequest:
     the text. ignore_eos: end tokens are tokens like any other. grammar: of the output. top_logprobs None: no logprobs.
     scores_prompt: logprobs of the prompt's tokens too. reuse_prefix: KV may be shared with other choices that begin
     with the same tokens. arrival: in an emulated world, where it is part of a closed workload. objective: of a tree
-    that its costs size. disabled: parts of the mode that are switched off.
+    that its costs size. disabled: parts of the mode that are switched off. outcomes: of a verification, that a batch is
+    drafted ahead for. shares_edc: what drafting control learns is shared with other requests. drafting: what chooses
+    the length of a chain.
     """
 
     request_id: str
@@ -50,11 +55,14 @@ class GenerationRequest:
     arrival: Arrival | None = None
     objective: Objective = Objective.LATENCY
     disabled: frozenset[Part] = frozenset()
+    outcomes: int = 1
+    shares_edc: bool = False
+    drafting: Drafting = Drafting.FIXED
 
     def __post_init__(self) -> None:
         if not self.prompt_ids:
             raise ValueError("prompt_ids: empty, must hold at least one token")
-        for name, least in (("max_tokens", 0), ("max_nodes", 1), ("max_depth", 1)):
+        for name, least in (("max_tokens", 0), ("max_nodes", 1), ("max_depth", 1), ("outcomes", 1)):
             if getattr(self, name) < least:
                 raise ValueError(f"{name} = {getattr(self, name)}, must be >= {least}")
         if not 0 <= self.min_gain <= 1:
@@ -65,6 +73,8 @@ class GenerationRequest:
             raise ValueError("scores_prompt: needs top_logprobs")
         if foreign := self.disabled - parts_of(self.mode):
             raise ValueError(f"disabled: mode {self.mode} has no {', '.join(sorted(foreign))}")
+        if self.drafting is not Drafting.FIXED and not grows_chains(self.mode):
+            raise ValueError(f"drafting: mode {self.mode} has no chains whose length {self.drafting} could choose")
 
     @property
     def parts(self) -> frozenset[Part]:
@@ -106,6 +116,7 @@ class Statistics:
 
     mode: Mode
     seed: int
+    drafting: Drafting = Drafting.FIXED
     rounds: int = 0
     drafted: int = 0
     verified: int = 0
@@ -120,7 +131,9 @@ class Statistics:
     accepted_by_source: dict[str, int] = field(default_factory=dict)
     host_ns: dict[str, int] = field(default_factory=dict)
     presence: Presence | None = None  # in an emulated world
+    timeline: Timeline = field(default_factory=Timeline)
     lever: LeverReport | None = None  # of a tree that its costs size
+    ahead: AheadReport | None = None  # of what was drafted while drafts were verified
 
     @property
     def accept_length(self) -> float:

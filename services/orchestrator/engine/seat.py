@@ -32,10 +32,10 @@ class Seat(Generic[Item, Result]):
     """A session's place in a unit that holds state for it.
 
     `known` is what the unit has committed once it applies `commit`, the nodes accepted of the tree it saw last. With a
-    `fork`, the unit is still to be told to begin from it.
+    `fork`, the unit is still to be told to begin from it; with `goes_back`, to go back to what is known.
     """
 
-    __slots__ = ("commit", "epoch", "fork", "known", "last", "replica", "session")
+    __slots__ = ("commit", "epoch", "fork", "goes_back", "known", "last", "replica", "session")
 
     def __init__(self, session: str) -> None:
         self.session = session
@@ -45,6 +45,7 @@ class Seat(Generic[Item, Result]):
         self.known = EMPTY
         self.commit: tuple[int, ...] = ()
         self.fork: Fork | None = None
+        self.goes_back = False
 
     def take(self, replica: Replica[Item, Result]) -> None:
         replica.pin(self.session)
@@ -64,11 +65,19 @@ class Seat(Generic[Item, Result]):
             if self.fork is not None:
                 self.replica.prefixes.dropped(self.fork)
             self.replica.release(self.session)
-        self.fork = None
+        self.fork, self.goes_back = None, False
         self.last, self.replica = self.replica, None
         self.epoch += 1
         self.known = EMPTY
         self.commit = ()
+
+    def go_back(self) -> None:
+        """To what is known, after an item that nobody waits for any more: the unit may have served it, or not."""
+        if self.fork is not None or self.commit or not self.known.length:
+            self.leave()  # it may not hold as much
+        else:
+            self.epoch += 1
+            self.goes_back = True
 
     def keep(self, ids: Ids) -> None:
         """Leaves what the unit has committed of a complete history for others to begin from."""
@@ -80,6 +89,8 @@ class Seat(Generic[Item, Result]):
         """Of the item that comes next; room is made for it and its tree."""
         assert self.replica is not None
         known, source = self.known, self.fork.source.session if self.fork else ""
+        if self.goes_back:
+            source = self.session
         self.replica.prefixes.reserve(self.session, known.length + len(append) + nodes)
         return SessionUpdate(
             self.session, self.epoch, known.length, known.hash, self.commit, tuple(append), fork_of=source
@@ -90,6 +101,7 @@ class Seat(Generic[Item, Result]):
         assert self.replica is not None
         self.known = mark
         self.commit = commit
+        self.goes_back = False
         if self.fork is not None:
             self.replica.prefixes.served(self.fork)
             self.fork = None

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from hetspec.rpc.tls import RpcTls
 from orchestrator.clock.settings import WorldSettings
+from orchestrator.timeline.timeline import MAX_TASKS
 from orchestrator.units.settings import FleetSettings
 
 
@@ -16,3 +17,4 @@ class EngineSettings:
     fleet: FleetSettings = FleetSettings()
     tls: RpcTls | None = None  # to units and weight store
     world: WorldSettings | None = None  # an emulated one; None: the host's time
+    timeline_tasks: int = MAX_TASKS  # of a session, that its timeline holds

@@ -12,6 +12,7 @@ from orchestrator.engine.session import Session
 from orchestrator.engine.verified import Verified
 from orchestrator.policies.batching import prompt_chunk_tokens
 from orchestrator.policies.mode import Part
+from orchestrator.timeline.task import Kind
 from orchestrator.units.errors import FAULTS
 from orchestrator.units.replica import Replica
 from orchestrator.units.replica_set import ReplicaSet
@@ -69,7 +70,8 @@ class Verifying:
         start = seat.known.length
         stop = min(start + self._chunk_tokens(session), end)
         item = VerifyItem(seat.update(session.history[start:stop]), _NO_TREE, hidden)
-        served = await replica.submit(item, stop - start, is_prompt=True, alone=session.is_suspect)
+        with session.timeline.task(Kind.REBUILD if seat.epoch > 1 else Kind.PREFILL, f"{stop - start} rows"):
+            served = await replica.submit(item, stop - start, is_prompt=True, alone=session.is_suspect)
         session.account("verifier", served)
         check_hidden(served.value, item, self._bounds.row_bytes)
         seat.advance(session.mark_at(stop))
@@ -89,10 +91,12 @@ class Verifying:
         hidden = _rows_of(session, HiddenRows.LAST)
         item = VerifyItem(seat.update(append, len(tree)), tree, hidden, _early_exit(session, replica, draft))
         rows = len(append) + len(tree)
-        served = await replica.submit(item, rows, is_prompt=len(append) > 1, alone=session.is_suspect)
+        with session.timeline.task(Kind.VERIFY, f"{rows} rows") as task:
+            served = await replica.submit(item, rows, is_prompt=len(append) > 1, alone=session.is_suspect)
         session.account("verifier", served)
         check_hidden(served.value, item, self._bounds.row_bytes)
         seat.advance(session.mark)
+        session.timeline.judge(task)
         session.statistics.verified += len(tree)
         session.statistics.pruned += len(served.value.pruned)
         data, row_bytes = served.value.data, self._bounds.row_bytes

@@ -23,9 +23,24 @@ class CostQuery:
     drafter: drafter_pb2.DrafterDescription
 
 
+@dataclass(frozen=True, slots=True)
+class RoundTook:
+    """A round that costs decided, as it was. nodes: verified. spent_ns: on steps of the draft model, by the costs that
+    decided. drafter_ns, verifier_ns: what the units computed. beside_ns: neither computing nor waiting for others."""
+
+    nodes: int
+    spent_ns: int
+    drafter_ns: int
+    verifier_ns: int
+    beside_ns: int
+
+
 class CostSource(Protocol):
     def costs(self, query: CostQuery) -> DraftCosts | None:
         """Up to as many rows as asked for, or fewer. None: they are not known."""
+
+    def learn(self, took: RoundTook) -> None:
+        """So that the next ones are told better."""
 
 
 def costs_of_curves(curves: CostCurves, objective: Objective, step_rows: int) -> DraftCosts:

@@ -43,12 +43,12 @@ def draft_policy(mode: Mode, room: DraftRoom, costs: DraftCosts | None = None) -
     if depth < 1 or nodes < 1:
         return None
     sources = tuple(int(source) for source in drafter.sources)
-    if mode is Mode.LEVER and costs is not None:
+    if mode in (Mode.LEVER, Mode.FULL) and costs is not None:
         nodes = min(nodes, costs.verify.max_rows - 1)
         return DraftPolicy(nodes, depth, min(MAX_WIDTH, nodes), sources, room.min_gain, costs) if nodes else None
-    if mode is Mode.LEVER:
+    if mode in (Mode.LEVER, Mode.FULL):
         nodes, depth = min(nodes, STATIC_NODES), min(depth, STATIC_DEPTH)
-    if mode is Mode.CHAIN:
+    if mode in (Mode.CHAIN, Mode.AHASD):
         length = min(depth, nodes)
         return DraftPolicy(length, length, width=1, sources=sources, min_gain=room.min_gain)
     width = max(1, min(MAX_WIDTH, nodes // 4))

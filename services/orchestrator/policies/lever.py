@@ -39,8 +39,14 @@ class Lever:
         self._own_error, self._error = CalibrationError(), CalibrationError()
         self._round: tuple[Draft, DraftCosts] | None = None  # whose outcome is not known yet
 
-    def begin_round(self) -> None:
-        self._round = None
+    def begin_round(self, draft: Draft, policy: DraftPolicy | None) -> None:
+        """Of which `learn` will tell how it ended. policy: whose costs sized the draft, if any did."""
+        self._round = None if policy is None or policy.costs is None else (draft, policy.costs)
+
+    @property
+    def sized(self) -> tuple[int, int] | None:
+        """Nodes of the last round's draft and what was spent on it, where costs sized it."""
+        return None if self._round is None else (len(self._round[0].tree), self._round[0].spent)
 
     def refine(self, policy: DraftPolicy) -> DraftPolicy:
         """What the drafter is asked, in a round in which it is. Without costs nothing is refined."""
@@ -53,10 +59,6 @@ class Lever:
             sources = tuple(source for source in sources if source != DRAFT_SOURCE_MODEL)
             self.report.rested += 1
         return replace(policy, costs=costs, sources=sources)
-
-    def drafted(self, draft: Draft, policy: DraftPolicy) -> None:
-        if policy.costs is not None:
-            self._round = draft, policy.costs
 
     def learn(self, walk: Walk) -> None:
         """How the round ended."""

@@ -10,6 +10,8 @@ class Mode(StrEnum):
     CHAIN = "chain"
     TREE = "tree"
     LEVER = "lever"
+    AHASD = "ahasd"
+    FULL = "full"
 
 
 class Part(StrEnum):
@@ -20,10 +22,24 @@ class Part(StrEnum):
     LAZY_HEAD = "lazy_head"  # rows go through the target's head along the accepted path alone
     NO_DRAFT = "no_draft"  # where the draft model does not pay, it rests
     CALIBRATION = "calibration"  # the draft's probabilities are learned to be what they say
+    LOOK_AHEAD = "look_ahead"  # the drafter runs on while its drafts are verified
+    EDC = "edc"  # entropy and history say whether it runs on
+    BATCH_LENGTH = "batch_length"  # chains are as long as pays, with their survival in view
+    TVC = "tvc"  # where they say no, it checks its drafts itself, if there is time
+
+
+_LEVER = {Part.EARLY_EXIT, Part.COST_TREE, Part.LAZY_HEAD, Part.NO_DRAFT, Part.CALIBRATION}
+_AHASD = {Part.LOOK_AHEAD, Part.EDC, Part.TVC}
+_PARTS = {Mode.LEVER: _LEVER, Mode.AHASD: _AHASD | {Part.BATCH_LENGTH}, Mode.FULL: _LEVER | _AHASD}
 
 
 def parts_of(mode: Mode) -> frozenset[Part]:
-    return frozenset(Part) if mode is Mode.LEVER else frozenset()
+    return frozenset(_PARTS.get(mode, ()))
+
+
+def grows_chains(mode: Mode) -> bool:
+    """Whether it drafts chains, whose length a drafting algorithm may choose."""
+    return mode in (Mode.CHAIN, Mode.AHASD)
 
 
 class Objective(StrEnum):

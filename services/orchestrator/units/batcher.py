@@ -15,6 +15,7 @@ from typing import Generic, TypeVar
 from hetspec.rpc.messages import UnitError
 from hetspec.telemetry.tracing import traceparent
 from orchestrator.policies.batching import PassLimits, compose_pass
+from orchestrator.timeline.task import CURRENT
 from orchestrator.units.errors import FAULTS, Nonsense, UnitLost
 from orchestrator.units.link import Link, Outcome
 from orchestrator.units.metrics import LinkMetrics
@@ -34,7 +35,7 @@ class Served(Generic[Result]):
 
 
 class Entry(Generic[Item, Result]):
-    __slots__ = ("alone", "arrived_ns", "is_prompt", "item", "result", "rows", "traceparent")
+    __slots__ = ("alone", "arrived_ns", "is_prompt", "item", "result", "rows", "task", "traceparent")
 
     def __init__(self, item: Item, rows: int, is_prompt: bool, alone: bool) -> None:
         self.item = item
@@ -43,6 +44,7 @@ class Entry(Generic[Item, Result]):
         self.alone = alone
         self.arrived_ns = time.perf_counter_ns()
         self.traceparent = traceparent()
+        self.task = CURRENT.get()
         self.result: asyncio.Future[Served[Result]] = asyncio.get_running_loop().create_future()
 
 
@@ -84,6 +86,10 @@ class Batcher(Generic[Item, Result]):
         self._sent_ns = time.perf_counter_ns()
         if self._flying:
             self._metrics.pass_sent([self._sent_ns - entry.arrived_ns for entry in self._flying])
+            pass_rows = sum(entry.rows for entry in self._flying)
+            for entry in self._flying:
+                if entry.task is not None:
+                    entry.task.sent(entry.arrived_ns, self._sent_ns, entry.rows, pass_rows)
         return [entry.item for entry in self._flying]
 
     def traceparents(self) -> Sequence[str]:
@@ -92,7 +98,19 @@ class Batcher(Generic[Item, Result]):
 
     def deliver(self, outcome: Outcome[Result] | UnitError | Nonsense) -> None:
         entries, self._flying = self._flying, []
-        self._metrics.pass_answered(time.perf_counter_ns() - self._sent_ns)
+        try:
+            self._take(entries, outcome)
+        except Exception as error:  # else whoever waits would wait for ever
+            self._fail(entries, UnitLost(f"its answer could not be handled: {error}", had_item=True))
+            raise
+
+    def _take(self, entries: Sequence[Entry[Item, Result]], outcome: Outcome[Result] | UnitError | Nonsense) -> None:
+        now_ns = time.perf_counter_ns()
+        self._metrics.pass_answered(now_ns - self._sent_ns)
+        if isinstance(outcome, Outcome):
+            for entry in entries:
+                if entry.task is not None:
+                    entry.task.answered(now_ns, outcome.timing.queue_ns, outcome.timing.compute_ns)
         self._hand_out(entries, outcome)
 
     def lose(self, lost: UnitLost) -> None:

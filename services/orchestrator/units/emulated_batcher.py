@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Generic, TypeVar
 
 from hetspec.hardware.cost import Cost, Use, split
@@ -17,7 +17,7 @@ from orchestrator.units.errors import FAULTS, Nonsense, UnitLost
 from orchestrator.units.link import Link, Outcome
 from orchestrator.units.metrics import LinkMetrics
 from orchestrator.units.role_queue import RoleQueue
-from orchestrator.units.work import work_of
+from orchestrator.units.work import charged_rows, work_of
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
@@ -35,6 +35,15 @@ class _Place:
         return self.arrived_ns, self.owner.number
 
 
+@dataclass(frozen=True, slots=True)
+class _Charged:
+    """What a pass was charged at. places: of each of its sessions, and where among its charges."""
+
+    cost: Cost
+    rows: list[int]
+    places: list[tuple[Presence, int]]
+
+
 class EmulatedBatcher(RoleQueue, Batcher[Item, Result], Generic[Item, Result]):
     def __init__(
         self, link: Link[Item, Result], limits: PassLimits, metrics: LinkMetrics, world: World, role: Role
@@ -46,6 +55,7 @@ class EmulatedBatcher(RoleQueue, Batcher[Item, Result], Generic[Item, Result]):
         self._composed: list[Item] = []  # for the link to fetch
         self._began_ns = 0
         self._ending: list[Entry[Item, Result]] = []  # answered; the world has not come to the end of their pass
+        self._charged: _Charged | None = None  # for the pass of these
         world.open(self)
 
     def __len__(self) -> int:
@@ -78,7 +88,7 @@ class EmulatedBatcher(RoleQueue, Batcher[Item, Result], Generic[Item, Result]):
     def lose(self, lost: UnitLost) -> None:
         super().lose(lost)
         self._fail(self._ending, lost)
-        self._ending, self._composed = [], []
+        self._ending, self._composed, self._charged = [], [], None
         self._world.close(self)
 
     # --- entries
@@ -103,6 +113,7 @@ class EmulatedBatcher(RoleQueue, Batcher[Item, Result], Generic[Item, Result]):
             return self._charge(served, outcome.trace) if served else self._began_ns
 
         def over(fault: NotPriced | None) -> None:
+            self._charged = None
             if self._ending:
                 self._ending = []
                 if fault is None:
@@ -116,16 +127,36 @@ class EmulatedBatcher(RoleQueue, Batcher[Item, Result], Generic[Item, Result]):
         """When the pass ends. What it costs is split by rows; the part of sessions that are gone is nobody's."""
         work = work_of(self._role, [entry.item for entry in entries], trace)
         cost = self._world.hardware.begin(work, self._began_ns)
-        rows = [entry.rows for entry in entries]
-        for entry, uses in zip(entries, _shares(cost, rows), strict=True):
+        rows = [charged_rows(self._role, entry.item, entry.rows) for entry in entries]
+        self._charged = _Charged(cost, rows, [])
+        for entry, own_rows, uses in zip(entries, rows, _shares(cost, rows), strict=True):
             if (place := self._places.get(entry)) is None:
                 self._world.spend_unowned(uses)
                 continue
             charge = Charge(
-                self._role.value, place.owner.round, place.arrived_ns, self._began_ns, entry.rows, sum(rows), cost, uses
+                self._role.value,
+                place.owner.round,
+                place.arrived_ns,
+                self._began_ns,
+                own_rows,
+                sum(rows),
+                cost,
+                uses,
+                entry.task,
             )
+            self._charged.places.append((place.owner, len(place.owner.charges)))
             place.owner.charges.append(charge)
         return self._began_ns + cost.duration_ns
+
+    def _cut(self) -> None:
+        """A pass whose result nobody waits for any more ends with what its device does just now."""
+        charged, self._charged = self._charged, None
+        if charged is None or len(charged.places) != len(charged.rows):
+            return
+        cost = self._world.hardware.cut(charged.cost, self._began_ns, self._world.now_ns())
+        for (owner, index), uses in zip(charged.places, _shares(cost, charged.rows), strict=True):
+            owner.charges[index] = replace(owner.charges[index], cost=cost, uses=uses)
+        self._world.cut(self, self._began_ns + cost.duration_ns)
 
     def _give(self, entry: Entry[Item, Result], served: Served[Result]) -> None:
         self._world.wake(entry.result, served)
@@ -138,6 +169,9 @@ class EmulatedBatcher(RoleQueue, Batcher[Item, Result], Generic[Item, Result]):
         if self._composed and all(entry.result.cancelled() for entry in self._flying):
             self._flying, self._composed = [], []  # the unit has not been told of it
             self._world.dropped(self)
+            return
+        if self._ending and all(entry.result.cancelled() for entry in self._ending):
+            self._cut()
             return
         was_flying = bool(self._flying)
         super()._cancel_if_abandoned()

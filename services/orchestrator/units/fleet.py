@@ -7,7 +7,7 @@ from typing import Any
 
 from hetspec.hardware.platform import Role
 from hetspec.rpc.channel import MESSAGE_LIMIT_BYTES
-from hetspec.rpc.contracts import DRAFT, VERIFY, WALK
+from hetspec.rpc.contracts import DRAFT, PRE_VERIFY, PRE_WALK, VERIFY, WALK
 from hetspec.rpc.tls import RpcTls
 from hetspec.v1 import drafter_pb2, sampler_pb2, verifier_pb2
 from orchestrator.clock.world import World
@@ -64,6 +64,29 @@ class Fleet:
             metrics.of("drafter"),
             _batchers(world, Role.DRAFTER),
         )
+        self.pre_verifiers = ReplicaSet(
+            PRE_VERIFY,
+            self._holders,
+            verifier_limits,
+            settings.drafter,
+            tls,
+            settings.prefixes,
+            metrics.of("pre_verifier"),
+            _batchers(world, Role.PRE_VERIFIER),
+        )
+        self._world = world
+        self.pre_samplers = self.samplers
+        """Choose by what was pre-verified; in an emulated world that is the drafter's work, whoever does it here."""
+        if world is not None:
+            self.pre_samplers = ReplicaSet(
+                PRE_WALK,
+                self._pre_choosers,
+                _sampler_limits,
+                settings.sampler,
+                tls,
+                metrics=metrics.of("pre_sampler"),
+                batchers=_batchers(world, Role.PRE_SAMPLER),
+            )
 
     def start(self) -> None:
         for replicas in self._all:
@@ -75,7 +98,8 @@ class Fleet:
 
     def serve(self, fingerprint: str) -> None:
         """From now on only units that serve this checkpoint will do; a drafter may serve any."""
-        self.verifiers.fingerprint = self.samplers.fingerprint = fingerprint
+        for replicas in (self.verifiers, self.samplers, self.pre_verifiers, self.pre_samplers):
+            replicas.fingerprint = fingerprint
 
     def problem(self) -> str | None:
         """What keeps the required units from serving together; None when they can."""
@@ -88,7 +112,7 @@ class Fleet:
         return None
 
     def forget_prefixes(self) -> None:
-        for replicas in (self.verifiers, self.drafters):
+        for replicas in (self.verifiers, self.drafters, self.pre_verifiers):
             for replica in replicas.replicas:
                 replica.prefixes.evict_all("idle")
 
@@ -97,16 +121,34 @@ class Fleet:
         return any(replicas.has(instance) for replicas in self._all)
 
     def of(self, unit: str) -> ReplicaSet[Any, Any]:
-        """unit: "verifier", "drafter", "sampler"."""
+        """unit: "verifier", "drafter", "sampler", "pre_verifier", "pre_sampler"."""
         return next(replicas for replicas in self._all if replicas.unit == unit)
 
     @property
     def _all(self) -> tuple[ReplicaSet[Any, Any], ...]:
-        return (self.verifiers, self.samplers, self.drafters)
+        required = (self.verifiers, self.samplers, self.drafters, self.pre_verifiers)
+        return required if self.pre_samplers is self.samplers else (*required, self.pre_samplers)
+
+    async def _pre_choosers(self) -> set[str]:
+        """Addresses of the samplers, once a drafter pre-verifies."""
+        return {replica.address for replica in self.samplers.replicas} if self.pre_verifiers.replicas else set()
+
+    async def _holders(self) -> set[str]:
+        """Addresses of the drafters that hold the target; none where that lives in flash, which a drafter has as little
+        memory for as a verifier, or where the emulated device of the drafter could not hold it."""
+        if self._world is not None and not self._world.hardware.pre_verifies:
+            return set()
+        if self._world is None and any(_streams(replica.description) for replica in self.verifiers.replicas):
+            return set()
+        return {replica.address for replica in self.drafters.replicas if replica.description.holds_target}
 
 
 def _batchers(world: World | None, role: Role) -> MakeBatcher:
     return Batcher if world is None else partial(EmulatedBatcher, world=world, role=role)
+
+
+def _streams(verifier: verifier_pb2.VerifierDescription) -> bool:
+    return verifier.layers_resident < verifier.layers
 
 
 def _absence(replicas: ReplicaSet[Any, Any]) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+import logging
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -13,6 +14,7 @@ import grpc.aio
 
 from hetspec.rpc.channel import open_channel
 from hetspec.rpc.contracts import Contract
+from hetspec.rpc.logs import log_event
 from hetspec.rpc.messages import ErrorCode, Timing, UnitError, WorkTrace
 from hetspec.rpc.tls import RpcTls
 from hetspec.v1 import common_pb2
@@ -99,7 +101,7 @@ class Link(Generic[Item, Result]):
     ) -> Link[Item, Result]:
         """Raises UnitLost when nobody ready is there."""
         try:
-            channel = open_channel(address, settings.keep_alive, peer=contract.unit, tls=tls)
+            channel = open_channel(address, settings.keep_alive, peer=contract.peer, tls=tls)
         except OSError as error:
             raise UnitLost(f"{contract.unit} at {address}: {error}") from error
         try:
@@ -140,6 +142,11 @@ class Link(Generic[Item, Result]):
             if self._lost is None or _is_cancelled():
                 self.end("was left")
                 raise
+        except Exception as error:  # a fault of this side: else whoever asked would wait for ever
+            log_event(
+                "an answer could not be handled", unit=self._contract.unit, level=logging.ERROR, reason=repr(error)
+            )
+            self.end(f"answered what could not be handled: {error}")
         finally:
             writer.cancel()
             await asyncio.gather(writer, return_exceptions=True)

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Any, Generic, TypeVar
 
 from orchestrator.policies.batching import PassLimits
+from orchestrator.timeline.task import CURRENT
 from orchestrator.units.batcher import Batcher, Served
 from orchestrator.units.errors import Nonsense, UnitLost
 from orchestrator.units.link import Link
@@ -89,6 +90,8 @@ class Replica(Generic[Item, Result]):
 
     async def submit(self, item: Item, rows: int, is_prompt: bool = False, alone: bool = False) -> Served[Result]:
         """Raises UnitError, Nonsense or UnitLost. alone: it shares its pass with no other item."""
+        if (task := CURRENT.get()) is not None:
+            task.address = self.address
         return await self._batcher.submit(item, rows, is_prompt, alone)
 
     def blame(self, fault: Exception) -> None:

@@ -20,7 +20,7 @@ from orchestrator.units.link import Link
 from orchestrator.units.metrics import LinkMetrics, UnitsMetrics
 from orchestrator.units.prefix_source import Ids
 from orchestrator.units.replica import MakeBatcher, Replica
-from orchestrator.units.resolve import parse_addresses, resolve
+from orchestrator.units.resolve import Find, resolver
 from orchestrator.units.settings import PrefixSettings, ReplicaSettings
 
 Item = TypeVar("Item")
@@ -52,6 +52,7 @@ class _Doubt:
 
 class ReplicaSet(Generic[Item, Result]):
     """addresses: "host:port" or several, comma-separated; a name that resolves to several addresses means all of them.
+    Or what finds them.
 
     Only replicas of equal digest serve one session: `pick` keeps to the digest it is given, and starts new sessions on
     the digest of the replica that has been there longest. fingerprint: of the checkpoint that replicas must serve, once
@@ -61,7 +62,7 @@ class ReplicaSet(Generic[Item, Result]):
     def __init__(
         self,
         contract: Contract[Item, Result],
-        addresses: str,
+        addresses: str | Find,
         limits: Callable[[Any], PassLimits],
         settings: ReplicaSettings,
         tls: RpcTls | None = None,
@@ -72,7 +73,7 @@ class ReplicaSet(Generic[Item, Result]):
         self.unit = contract.unit
         self.fingerprint: str | None = None
         self._contract = contract
-        self._names = parse_addresses(addresses)
+        self._find = resolver(addresses) if isinstance(addresses, str) else addresses
         self._limits = limits
         self._settings = settings
         self._tls = tls
@@ -136,6 +137,11 @@ class ReplicaSet(Generic[Item, Result]):
 
         return min(fitting, key=preference, default=None)
 
+    def at(self, address: str, digest: str) -> Replica[Item, Result] | None:
+        """The replica there, where it is of this digest."""
+        there = (replica for replica in self.replicas if replica.address == address)
+        return next((replica for replica in there if replica.digest == digest), None)
+
     async def pick(
         self, digest: str | None = None, avoid: object = None, ids: Ids | None = None
     ) -> Replica[Item, Result]:
@@ -161,7 +167,7 @@ class ReplicaSet(Generic[Item, Result]):
 
     async def _follow_addresses(self) -> None:
         while True:
-            addresses = await resolve(self._names)
+            addresses = await self._find()
             for address in addresses - self._connectors.keys():
                 self._connectors[address] = asyncio.create_task(self._keep_connected(address))
             for address in self._connectors.keys() - addresses:

@@ -4,9 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import socket
-from collections.abc import Iterable
+from collections.abc import Awaitable, Callable, Iterable
 
 HostPort = tuple[str, int]
+Find = Callable[[], Awaitable[set[str]]]
+"""Every "ip:port" at which there may be replicas of a unit now."""
+
+
+def resolver(addresses: str) -> Find:
+    """Of "host:port", or several, comma-separated. Raises ValueError that names the one which is no host:port."""
+    names = parse_addresses(addresses)
+    return lambda: resolve(names)
 
 
 def parse_addresses(addresses: str) -> tuple[HostPort, ...]:

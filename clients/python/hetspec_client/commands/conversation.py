@@ -13,7 +13,7 @@ from hetspec_client.options import Json
 HELP = """\
 /reset          forget what was said
 /system TEXT    tell the model this first; without a text, nothing
-/mode NAME      plain, chain or tree; without a name, the server's
+/mode NAME      plain, chain, tree, lever, ahasd or full; without a name, the server's
 /save FILE      write the conversation as the body of a request
 /quit           end; so does Ctrl-D
 A message that begins with / is written with two."""

@@ -7,9 +7,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Annotated, Any
 from urllib.parse import quote
 
-from typer import Argument
+from typer import Argument, Option
 
 from hetspec_client.calls import get
+from hetspec_client.commands.numbers import numbers_behind
 from hetspec_client.commands.output import AsJson
 from hetspec_client.commands.server import Server
 from hetspec_client.errors import UnexpectedAnswer
@@ -19,7 +20,11 @@ Json = Mapping[str, Any]
 
 
 def explain(
-    request_id: Annotated[str, Argument(help="An answer's x-request-id.")], *, server: Server, as_json: AsJson = False
+    request_id: Annotated[str, Argument(help="An answer's x-request-id.")],
+    *,
+    server: Server,
+    numbers: Annotated[bool, Option("--numbers", help="And what every task's time follows from.")] = False,
+    as_json: AsJson = False,
 ) -> None:
     """Show where a request's time and energy went on emulated hardware, task by task."""
     with server.connect() as client:
@@ -29,14 +34,17 @@ def explain(
         return
     try:
         tables = [(choice["index"], *_tables(choice)) for choice in told["choices"]]
+        behind = [[*numbers_behind(choice["tasks"])] if numbers else [] for choice in told["choices"]]
         write_line(f"{told['hardware']}, priced as {told['cost_as']}, clock {told['clock']}")
     except (KeyError, TypeError) as error:
         raise UnexpectedAnswer(f"no explanation: {error}") from error
-    for index, times, energies in tables:
+    for (index, times, energies), lines in zip(tables, behind, strict=True):
         write_line(f"\nchoice {index}")
         write_table(times)
         write_line()
         write_table(energies)
+        for line in lines:
+            write_line(line)
 
 
 def _tables(choice: Json) -> tuple[list[tuple[str, ...]], list[tuple[str, ...]]]:

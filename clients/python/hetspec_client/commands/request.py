@@ -26,8 +26,8 @@ def _shape(help_: str, *names: str, metavar: str | None = None) -> Any:
     return Option(*names, help=help_, rich_help_panel="Structured output", metavar=metavar)
 
 
-def _computing(help_: str) -> Any:
-    return Option(help=help_, rich_help_panel="How it is computed: never changes the text")
+def _computing(help_: str, metavar: str | None = None) -> Any:
+    return Option(help=help_, rich_help_panel="How it is computed: never changes the text", metavar=metavar)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,7 +57,12 @@ class Request:
     grammar: Annotated[Path | None, _shape("The answer follows this Lark grammar.", metavar="FILE")] = None
     regex: Annotated[str | None, _shape("The answer matches, as a whole.")] = None
 
-    mode: Annotated[str | None, _computing("plain, chain or tree.")] = None
+    mode: Annotated[str | None, _computing("plain, chain, tree, lever, ahasd or full.")] = None
+    disable: Annotated[
+        list[str] | None, _computing("A part of the mode, such as early_exit; may be repeated.", metavar="PART")
+    ] = None
+    objective: Annotated[str | None, _computing("What a tree is sized for: latency or energy.")] = None
+    drafting: Annotated[str | None, _computing("How long chains are drafted: fixed, svip, adaedl, ...")] = None
     max_nodes: Annotated[int | None, _computing("Of one draft.")] = None
     max_depth: Annotated[int | None, _computing("Of one draft.")] = None
     min_gain: Annotated[float | None, _computing("Of drafts: the least chance of a node to be accepted.")] = None

@@ -18,6 +18,7 @@ class ModeStatistics:
     rounds: int
     drafted: int
     verified: int
+    pruned: int
     accepted: int
     emitted: int
     accept_length: float
@@ -86,6 +87,7 @@ def _mode(metrics: Metrics, mode: str) -> ModeStatistics:
         rounds=rounds,
         drafted=count("drafted_tokens"),
         verified=count("verified_tokens"),
+        pruned=count("pruned_tokens"),
         accepted=count("accepted_tokens"),
         emitted=emitted,
         accept_length=emitted / rounds if rounds else 0.0,
@@ -118,7 +120,7 @@ def _show(told: ServerStatistics) -> None:
     )
     if told.modes:
         write_line()
-        heads = ("mode", "rounds", "drafted", "verified", "accepted", "emitted", "tokens a round")
+        heads = ("mode", "rounds", "drafted", "verified", "pruned", "accepted", "emitted", "tokens a round")
         write_table([heads, *(_row(mode, counted) for mode, counted in told.modes.items())])
 
     for name, counts in (("depth", told.by_depth), ("source", told.by_source)):
@@ -133,7 +135,7 @@ def _share(nodes: DraftedNodes) -> str:
 
 
 def _row(mode: str, told: ModeStatistics) -> tuple[str, ...]:
-    counts = (told.rounds, told.drafted, told.verified, told.accepted, told.emitted)
+    counts = (told.rounds, told.drafted, told.verified, told.pruned, told.accepted, told.emitted)
     return (mode, *map(str, counts), f"{told.accept_length:.2f}")
 
 

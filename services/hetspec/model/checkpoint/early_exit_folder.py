@@ -15,11 +15,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import numpy as np
-from numpy.typing import NDArray
-
 from hetspec.model.checkpoint.errors import CheckpointError
 from hetspec.model.checkpoint.hf_text import read_json
+from hetspec.model.checkpoint.named_weights import read_weights
 from hetspec.model.checkpoint.safetensors_file import SafetensorsFile
 from hetspec.model.early_exit_artefact import EarlyExitArtefact, EarlyExitConfig
 
@@ -38,18 +36,4 @@ def open_early_exit(folder: Path, target_fingerprint: str) -> EarlyExitArtefact:
             f"{where}: made for {config.target.name} with fingerprint {config.target.fingerprint}, "
             f"the target has {target_fingerprint}"
         )
-    return EarlyExitArtefact(config, _weights(SafetensorsFile(folder / WEIGHTS_FILE), config.shapes()))
-
-
-def _weights(file: SafetensorsFile, shapes: dict[str, tuple[int, ...]]) -> dict[str, NDArray[np.float32]]:
-    found = file.tensors.keys()
-    for problem, names in (("is missing", shapes.keys() - found), ("is not known here", found - shapes.keys())):
-        if names:
-            raise CheckpointError(f"{file.path}: tensor {min(names)} {problem}")
-    weights: dict[str, NDArray[np.float32]] = {}
-    for name, shape in shapes.items():
-        file.check_shape(name, shape, CONFIG_FILE)
-        weights[name] = file.rows(name, 0, shape[0])
-        if not np.isfinite(weights[name]).all():
-            raise CheckpointError(f"{file.path}: tensor {name} holds a value that is no number")
-    return weights
+    return EarlyExitArtefact(config, read_weights(SafetensorsFile(folder / WEIGHTS_FILE), config.shapes(), CONFIG_FILE))

@@ -4,7 +4,7 @@ Protobuf is met here and nowhere further in: `to_pb` and `from_pb` on each recor
 """
 
 from hetspec.rpc.messages.decoding import Rows, rows_from_bytes, rows_to_bytes
-from hetspec.rpc.messages.drafter import Draft, DraftItem, DraftPolicy
+from hetspec.rpc.messages.drafter import Draft, DraftItem, DraftPolicy, LookAhead
 from hetspec.rpc.messages.errors import ErrorCode, UnitError
 from hetspec.rpc.messages.sampler import TokenLogprobs, Walk, WalkItem
 from hetspec.rpc.messages.task import PassResult, SessionUpdate, Timing, WorkTrace
@@ -18,6 +18,7 @@ __all__ = [
     "ErrorCode",
     "HiddenRows",
     "HiddenStates",
+    "LookAhead",
     "PassResult",
     "Rows",
     "SessionUpdate",

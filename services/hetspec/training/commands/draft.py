@@ -17,8 +17,8 @@ from hetspec.training.draft.distillation import Course
 from hetspec.training.draft.loss import LossOptions
 from hetspec.training.draft.plan import DraftPlan
 from hetspec.training.draft.training import DraftTraining
-from hetspec.training.evaluation.acceptance import Decoding
-from hetspec.training.evaluation.evaluation import Evaluation, Trial
+from hetspec.training.evaluation.acceptance import Shapes
+from hetspec.training.evaluation.evaluation import Decoding, Evaluation, Trial
 from hetspec.training.speculation.open_draft import OpenDraft
 from hetspec.training.target import DEFAULT_CACHE, Target
 
@@ -39,10 +39,13 @@ class Sources:
 @dataclass(frozen=True, slots=True)
 class Shape:
     kind: Annotated[Kind, Option(help="Whether it reads the target's hidden rows.")] = Kind.FEATURES
-    layers: Annotated[int, Option(min=1, help="Layers, of the target's own shape.")] = 1
+    layers: Annotated[
+        int | None, Option(min=1, help="Layers, of the target's own shape; default: 1, or those of --begin-from.")
+    ] = None
     vocab: Annotated[int, Option(min=0, help="Tokens that its head knows, the most frequent; 0: all.")] = 12_000
     begin_from: Annotated[
-        Path | None, Option(help="A draft folder to train further: its shape and its head are kept.")
+        Path | None,
+        Option(help="A draft folder to train further: its shape and its head are kept; --layers may add layers."),
     ] = None
 
 
@@ -110,15 +113,16 @@ def eval_draft(
     tokens: Annotated[int, Option(min=2, help="Tokens of an answer.")] = 128,
     temperature: Annotated[float, Option(min=0.0, max=2.0, help="Of the answers.")] = 0.0,
     limit: Annotated[int, Option(min=0, help="So many of the prompts, at equal distances; 0: all.")] = 0,
-    depth: Annotated[int, Option(min=1, max=16, help="Tokens of a chain, and levels of a tree.")] = 5,
+    depth: Annotated[int, Option(min=1, max=16, help="Tokens of a chain.")] = 5,
     nodes: Annotated[int, Option(min=1, max=256, help="Of a tree.")] = 32,
+    tree_depth: Annotated[int, Option(min=1, max=16, help="Levels of a tree.")] = 8,
     seed: Annotated[int, Option(min=0, help="Of the noise at temperatures above 0.")] = 0,
     threads: Threads = 0,
     cache_dir: CacheDir = DEFAULT_CACHE,
     as_json: AsJson = False,
 ) -> None:
     """Measure a draft model on prompts."""
-    trial = Trial(Decoding(tokens, temperature, seed), depth, nodes, threads or default_threads())
+    trial = Trial(Decoding(tokens, temperature, seed), Shapes(depth, nodes, tree_depth), threads or default_threads())
     with telling() as stages:
         opened = Target.open(target or embedded_model(), cache_dir)
         chosen = spread(read_prompts(prompts, opened.text), limit)

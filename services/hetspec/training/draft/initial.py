@@ -12,6 +12,7 @@ from hetspec.model.checkpoint.draft_checkpoint import DraftCheckpoint
 from hetspec.model.config import ModelConfig
 from hetspec.training.draft.student import Student
 
+_ADDING = ("o", "down")  # what a layer adds to the row that it reads comes out of these
 _TOKEN_SHARE = 0.5  # size of what a token brings at first, against its feature
 
 
@@ -41,14 +42,27 @@ def new_student(
     return student
 
 
-def continued_student(draft: DraftCheckpoint, target: Checkpoint) -> Student:
-    """One that was trained before."""
-    student = Student(draft.config, torch.from_numpy(np.array(target.tensor("embed"))))
+def continued_student(config: ModelConfig, draft: DraftCheckpoint, target: Checkpoint) -> Student:
+    """One that was trained before. config: the draft's own, or one of more layers: each of those is the target's last
+    one, except that it adds nothing to what it reads until it is trained."""
+    student = Student(config, torch.from_numpy(np.array(target.tensor("embed"))))
     with torch.no_grad():
         for name, parameter in student.named_parameters():
-            values = draft.rows(name.removesuffix(".weight"), 0, len(parameter))
-            parameter.copy_(torch.from_numpy(np.array(values)))
+            name = name.removesuffix(".weight")
+            if (new := _new_layer(name, draft.config.n_layers, target)) is not None:
+                parameter.copy_(new)
+            else:
+                parameter.copy_(torch.from_numpy(np.array(draft.rows(name, 0, len(parameter)))))
     return student
+
+
+def _new_layer(name: str, known_layers: int, target: Checkpoint) -> Tensor | None:
+    """What the parameter of a layer beyond those known begins with; None for any other."""
+    prefix, layer, field = name.split(".") if name.count(".") == 2 else ("", "", "")
+    if prefix != "layers" or int(layer) < known_layers:
+        return None
+    values = _tensor(target, f"layers.{target.config.n_layers - 1}.{field}")
+    return torch.zeros_like(values) if field in _ADDING else values
 
 
 def _sources(config: ModelConfig, target: ModelConfig) -> list[int]:

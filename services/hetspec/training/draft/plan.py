@@ -14,7 +14,8 @@ from hetspec.training.draft.distillation import Course
 class DraftPlan:
     """kind: "features" or "independent". head_tokens: that the head knows; 0: all. rows: of the target's own
     conversations. corpus: a folder of shards to take instead of all of that. work: where what is unfinished is kept.
-    begin_from: a draft folder of the same target, whose shape and head are kept.
+    begin_from: a draft folder of the same target, whose shape and head are kept, but for layers that are added.
+    layers: None: those of `begin_from`, or one.
     """
 
     target: Path
@@ -22,7 +23,7 @@ class DraftPlan:
     work: Path
     cache_dir: Path
     kind: str = "features"
-    layers: int = 1
+    layers: int | None = None
     head_tokens: int = 12_000
     rows: int = 1_000_000
     prompts: tuple[Path, ...] = ()
@@ -39,12 +40,14 @@ class DraftPlan:
         """Of the target's own conversations, and of the files given."""
         return CorpusRecipe(self.target, self.cache_dir, self.course.seed, self.prompts, self.texts, self.conversations)
 
-    def model(self, target: ModelConfig, head_tokens: int) -> ModelConfig:
-        """The target's shape, a few layers high."""
+    def model(self, target: ModelConfig, head_tokens: int, begun: ModelConfig | None) -> ModelConfig:
+        """The shape of `begun`, or the target's, a few layers high."""
+        if begun is not None:
+            return replace(begun, n_layers=self.layers or begun.n_layers)
         return replace(
             target,
             name=f"{target.name} draft",
-            n_layers=self.layers,
+            n_layers=self.layers or 1,
             qkv_bias=False,
             qk_norm=False,
             tied_head=False,

@@ -34,8 +34,7 @@ from hetspec.training.draft.monitor import accept_length
 from hetspec.training.draft.plan import DraftPlan
 from hetspec.training.draft.student import Student
 from hetspec.training.errors import TrainingError
-from hetspec.training.evaluation.acceptance import Decoding
-from hetspec.training.evaluation.evaluation import Evaluation, Trial
+from hetspec.training.evaluation.evaluation import Decoding, Evaluation, Trial
 from hetspec.training.evaluation.report import DraftReport
 from hetspec.training.progress import Bar, Stages
 from hetspec.training.speculation.open_draft import OpenDraft
@@ -55,10 +54,8 @@ class DraftTraining:
         self._plan = plan
         self._stages = stages
         self._target = Target.open(plan.target, plan.cache_dir)
-        config = self._target.checkpoint.config
-        if not 1 <= plan.layers <= config.n_layers:
-            raise TrainingError(f"layers = {plan.layers}, must be in [1, {config.n_layers}], as many as the target has")
         self._begun = self._open_begun()
+        self._check_layers()
         self._always = always_known(self._target.text)
         if 0 < plan.head_tokens < len(self._always):
             least = f"must be 0 or at least {len(self._always)}, for the tokens of the chat template"
@@ -93,6 +90,13 @@ class DraftTraining:
             return None
         return DraftCheckpoint(plan.begin_from, self._target.checkpoint, plan.cache_dir)
 
+    def _check_layers(self) -> None:
+        least = self._begun.config.n_layers if self._begun else 1
+        most = self._target.checkpoint.config.n_layers
+        if self._plan.layers is not None and not least <= self._plan.layers <= most:
+            bound = f"must be in [{least}, {most}]: no fewer than what it begins from, no more than the target has"
+            raise TrainingError(f"layers = {self._plan.layers}, {bound}")
+
     def _head_ids(self, shards: Sequence[Shard]) -> NDArray[np.int64]:
         if self._begun is not None:
             return self._begun.head_ids().astype(np.int64)
@@ -104,7 +108,7 @@ class DraftTraining:
 
     def _fit(self, shards: Sequence[Shard], head_ids: NDArray[np.int64]) -> Student:
         plan, target = self._plan, self._target.checkpoint
-        config = self._begun.config if self._begun else plan.model(target.config, len(head_ids))
+        config = plan.model(target.config, len(head_ids), self._begun.config if self._begun else None)
         texts = held_out(shards, _LOOKED_AT)
         some = next(shards[0].read())
         if some.hidden.shape[1] != config.hidden_size:
@@ -124,7 +128,7 @@ class DraftTraining:
     def _student(self, config: ModelConfig, head_ids: NDArray[np.int64], some: Said) -> Student:
         target = self._target.checkpoint
         if self._begun is not None:
-            return continued_student(self._begun, target)
+            return continued_student(config, self._begun, target)
         sizes = np.sqrt(np.mean(np.square(some.hidden.astype(np.float32)), axis=1))
         scale = float(np.median(sizes))  # the first row of a text is often far larger than the others
         return new_student(config, target, head_ids, scale, self._plan.course.seed)

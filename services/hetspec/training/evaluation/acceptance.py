@@ -1,73 +1,57 @@
-"""Accept lengths of whole speculative decoding: tokens a target pass, by way of drafting and kind of prompt."""
+"""Accept lengths of speculative decoding: tokens a target pass, by way of drafting and kind of prompt."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-from hetspec.decoding.sampling import NoiseKey, Sampling
+import numpy as np
+from numpy.typing import NDArray
+
+from hetspec.drafting.draft_model import DraftModel
 from hetspec.rpc.messages import DraftPolicy
-from hetspec.training.corpus.prompts import Prompt
-from hetspec.training.speculation.rounds import Task
-from hetspec.training.speculation.speculator import Speculator
+from hetspec.training.evaluation.passes import Passes
+from hetspec.training.speculation.answers import Answer
+from hetspec.training.speculation.replay import replay
 from hetspec.v1.drafter_pb2 import DRAFT_SOURCE_LOOKUP, DRAFT_SOURCE_MODEL
 
-_LOOKUP, _BOTH = (DRAFT_SOURCE_LOOKUP,), (DRAFT_SOURCE_MODEL, DRAFT_SOURCE_LOOKUP)
+_LOOKUP, _MODEL = (DRAFT_SOURCE_LOOKUP,), (DRAFT_SOURCE_MODEL,)
 OVERALL = "overall"
 
 
-def ways(depth: int, nodes: int) -> dict[str, DraftPolicy]:
-    """Of drafting: chains of `depth` and trees of so many `nodes`, with the draft model, and by prompt lookup alone."""
-    width = max(1, min(8, nodes // 4))
-    return {
-        "chain": DraftPolicy(depth, depth, 1, _BOTH),
-        "tree": DraftPolicy(nodes, depth, width, _BOTH),
-        "lookup_chain": DraftPolicy(depth, depth, 1, _LOOKUP),
-        "lookup_tree": DraftPolicy(nodes, depth, width, _LOOKUP),
-    }
-
-
-@dataclass(slots=True)
-class Passes:
-    """Of the target, those that read prompts not counted, and the tokens that they gave."""
-
-    passes: int = 0
-    tokens: int = 0
-
-    @property
-    def accept_length(self) -> float:
-        return self.tokens / max(1, self.passes)
-
-
 @dataclass(frozen=True, slots=True)
-class Decoding:
-    max_tokens: int
-    temperature: float
-    seed: int
+class Shapes:
+    """depth: of a chain. nodes, tree_depth: of a tree."""
+
+    depth: int = 5
+    nodes: int = 32
+    tree_depth: int = 8
+
+    def ways(self) -> dict[str, DraftPolicy]:
+        """Of drafting: chain and tree with the draft model and prompt lookup, and a chain by either alone."""
+        width = max(1, min(8, self.nodes // 4))
+        return {
+            "chain": DraftPolicy(self.depth, self.depth, 1, _MODEL + _LOOKUP),
+            "tree": DraftPolicy(self.nodes, self.tree_depth, width, _MODEL + _LOOKUP),
+            "model": DraftPolicy(self.depth, self.depth, 1, _MODEL),
+            "lookup": DraftPolicy(self.depth, self.depth, 1, _LOOKUP),
+        }
 
 
-def measure_acceptance(
-    speculator: Speculator,
-    prompts: Sequence[Prompt],
-    policies: Mapping[str, DraftPolicy],
-    decoding: Decoding,
-    on_prompt: Callable[[], None] = lambda: None,
-) -> dict[str, dict[str, Passes]]:
-    """By category, all of them together under OVERALL, then by way."""
-    found: dict[str, dict[str, Passes]] = {}
-    for place, prompt in enumerate(prompts):
-        for way, policy in policies.items():
-            passes = _passes(speculator, prompt, policy, decoding, place)
-            for category in (OVERALL, prompt.category):
-                told = found.setdefault(category, {}).setdefault(way, Passes())
-                told.passes += passes.passes
-                told.tokens += passes.tokens
-        on_prompt()
-    return found
+class Acceptance:
+    """Adds up what drafts would have been good for along answers.
 
+    found: by category, all of them together under OVERALL, then by way.
+    """
 
-def _passes(speculator: Speculator, prompt: Prompt, policy: DraftPolicy, decoding: Decoding, place: int) -> Passes:
-    sampling = Sampling(temperature=decoding.temperature)
-    task = Task(prompt.ids, policy, decoding.max_tokens, sampling, NoiseKey(decoding.seed + place))
-    _, *rounds = speculator.rounds(task)
-    return Passes(len(rounds), sum(len(one.emitted) for one in rounds))
+    def __init__(self, draft: DraftModel, head_ids: NDArray[np.integer], shapes: Shapes) -> None:
+        """head_ids: that the draft can propose."""
+        self.found: dict[str, dict[str, Passes]] = {}
+        self._draft = draft
+        self._head_ids = frozenset(head_ids.tolist())
+        self._ways = shapes.ways()
+
+    def add(self, category: str, answer: Answer) -> None:
+        for way, policy in self._ways.items():
+            for one in replay(answer, policy, self._draft):
+                for name in (OVERALL, category):
+                    self.found.setdefault(name, {}).setdefault(way, Passes()).add(one, self._head_ids)

@@ -6,8 +6,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from hetspec.training.evaluation.acceptance import OVERALL, Passes
+from hetspec.training.evaluation.acceptance import OVERALL
 from hetspec.training.evaluation.agreement import TOPS, Agreement
+from hetspec.training.evaluation.passes import SOURCES, Passes
 from hetspec.training.evaluation.step_cost import StepCost
 
 Table = list[tuple[str, ...]]
@@ -47,6 +48,8 @@ class DraftReport:
         yield self._steps()
         yield self._reliability()
         yield self._acceptance()
+        yield self._depths()
+        yield self._sources()
 
     def _head(self) -> Table:
         draft_ms, target_ms = self.cost.draft_ns / 1e6, self.cost.target_ns / 1e6
@@ -79,4 +82,24 @@ class DraftReport:
         rows: Table = [("accept length", *(way.replace("_", " ") for way in overall))]
         for category, by_way in self.acceptance.items():
             rows.append((category, *(f"{passes.accept_length:.2f}" for passes in by_way.values())))
+        return rows
+
+    def _depths(self) -> Table:
+        overall = self.acceptance.get(OVERALL, {})
+        deepest = max((len(passes.depths) for passes in overall.values()), default=0)
+        rows: Table = [("accepted at depth", *map(str, range(1, deepest + 1)))]
+        for way, passes in overall.items():
+            shares = [f"{count.share:.3f}" for count in passes.depths]
+            rows.append((way, *shares, *[""] * (deepest - len(shares))))
+        return rows
+
+    def _sources(self) -> Table:
+        """Nodes by who proposed them, and what was missed."""
+        names = [f"{source} {what}" for source in SOURCES for what in ("nodes", "accepted")]
+        rows: Table = [("nodes", *names, "missed", "beyond the head")]
+        for way, passes in self.acceptance.get(OVERALL, {}).items():
+            counts = [passes.sources[source] for source in SOURCES]
+            told = [text for count in counts for text in (str(count.offered), f"{count.share:.3f}")]
+            beyond = passes.beyond_head / max(1, passes.missed)
+            rows.append((way, *told, str(passes.missed), f"{beyond:.3f}"))
         return rows

@@ -26,6 +26,7 @@ class Drafter:
         self._model = model if DRAFT_SOURCE_MODEL in task.policy.sources else None
         self._task = task
         self._state = DraftState(NgramIndex(), self._model.new_state() if self._model else None)
+        self.outputs: dict[int, Rows] = {}  # [hidden], of the last draft's nodes that the draft model was fed
         self._untold: list[Rows] = []  # rows of committed tokens that the draft model was not given yet
         self._adjuster = Adjuster(task.sampling, Constraint(), Past(), None)
 
@@ -41,6 +42,8 @@ class Drafter:
         growth = Growth(limited)
         self._state.look_up(growth, policy)
         self._ask_model(growth, limited)
+        known, kept = growth.nodes.outputs, growth.finish().kept
+        self.outputs = {place: known[node] for place, node in enumerate(kept) if node in known}
         return self._state.finish(growth)
 
     def commit(self, nodes: Sequence[int], rows: Rows) -> None:

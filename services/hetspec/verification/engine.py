@@ -14,7 +14,7 @@ from hetspec.model.transformer import PassStopped, Rows, RowTable, Span, Transfo
 from hetspec.rpc.messages import ErrorCode, HiddenRows, HiddenStates, PassResult, UnitError, VerifyItem, WorkTrace
 from hetspec.rpc.sessions import Session, SessionTable, enter_all
 from hetspec.rpc.work import ShouldStop, Stopped
-from verifier.early_exit import EarlyExit, check_early_exit
+from hetspec.verification.early_exit import EarlyExit, check_early_exit
 
 
 class TargetState:

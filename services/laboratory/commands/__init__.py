@@ -1,0 +1,1 @@
+"""hetspec record, hetspec bench: what the laboratory offers on the command line."""

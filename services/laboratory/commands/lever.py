@@ -1,0 +1,71 @@
+"""hetspec bench lever"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+from typer import Option
+
+from hetspec.model.checkpoint.embedded import embedded_model
+from hetspec.threads import default_threads
+from hetspec.training.commands.options import CacheDir, TargetPath
+from hetspec.training.target import DEFAULT_CACHE
+from hetspec_client.terminal import write, write_line
+from laboratory.bars import picture
+from laboratory.commands.options import DraftPath, draft_for, telling
+from laboratory.crew import Work, study
+from laboratory.lever_policies import LEVER, all_policies
+from laboratory.lever_report import LeverReport
+from laboratory.record import read_record
+from laboratory.setup import Setup, pairs_of
+from laboratory.stated import Acceptance
+from laboratory.tables import as_markdown, as_text
+
+Hardware = Annotated[
+    list[str] | None, Option("--hardware", help="A profile, or a .yaml file; repeatable. [default: oneplus12]")
+]
+Costs = Annotated[
+    list[str] | None,
+    Option("--cost-as", help="TARGET:DATATYPE[+DRAFT:DATATYPE]; repeatable. [default: four that stream from flash]"),
+]
+_COST_AS = ["llama3.2-3b:int8", "llama2-7b:int4", "llama2-7b:int8", "llama2-13b:int4"]
+
+
+def bench_lever(
+    *,
+    record: Annotated[Path, Option(help="What `hetspec record` wrote.")],
+    target: TargetPath = None,
+    draft: DraftPath = None,
+    hardware: Hardware = None,
+    cost_as: Costs = None,
+    accept: Annotated[str, Option(help="Acceptance of a synthetic draft instead: 0.7, or 0.8,0.75 by depth.")] = "",
+    out: Annotated[Path | None, Option(help="Writes OUT.md, OUT.csv and OUT.svg, too.")] = None,
+    jobs: Annotated[int, Option(min=0, help="Processes; 0: as many as there are cores for this one.")] = 0,
+    cache_dir: CacheDir = DEFAULT_CACHE,
+) -> None:
+    """Mode lever beside plain decoding, chains and trees, and less each of its parts."""
+    with telling() as stages:
+        acceptance = Acceptance.parse(accept) if accept else None
+        setup = Setup(record, target or embedded_model(), draft_for(target, draft), cache_dir.expanduser(), acceptance)
+        pairs = [pair for name in hardware or ["oneplus12"] for pair in pairs_of(name, cost_as or _COST_AS)]
+        about = read_record(record).about
+        work = Work(setup, tuple(pairs), tuple(all_policies()))
+        with stages.stage("answering", len(about.categories), "answers") as bar:
+            studied = study(work, len(about.categories), jobs or default_threads(), bar.advance)
+    report = LeverReport(studied, about.categories)
+    heading = report.heading(
+        about.target, f"a stated acceptance of {accept}" if accept else "drafts of its draft model"
+    )
+    write_line(heading)
+    write(as_text(report.tables()))
+    if out is not None:
+        _write_files(out, heading, report)
+        write_line(f"{out}.md, {out}.csv, {out}.svg")
+
+
+def _write_files(out: Path, heading: str, report: LeverReport) -> None:
+    out.with_name(f"{out.name}.md").write_text(f"# {heading}\n\n{as_markdown(report.tables())}")
+    out.with_name(f"{out.name}.csv").write_text(report.csv())
+    svg = picture("Times faster than plain decoding, a token", report.panels(), marked=LEVER)
+    out.with_name(f"{out.name}.svg").write_text(svg)

@@ -1,0 +1,46 @@
+"""What a study is made of, so that every process that takes part makes the same."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from hetspec.hardware.cost_as import parse_cost_as
+from hetspec.hardware.profile import Described, ProfileError, load_profile
+from hetspec.model.checkpoint import open_checkpoint, open_draft
+from laboratory.drafts import StudiedDraft, open_real_draft
+from laboratory.errors import StudyError
+from laboratory.record import Record, read_record
+from laboratory.stated import Acceptance, StatedProposals
+from laboratory.study import Pair
+
+
+@dataclass(frozen=True, slots=True)
+class Setup:
+    """record: its file. acceptance: of a synthetic draft in the place of the draft model, whose shape stays."""
+
+    record: Path
+    target: Path
+    draft: Path
+    cache_dir: Path
+    acceptance: Acceptance | None = None
+
+    def open(self) -> tuple[Record, StudiedDraft]:
+        """Raises StudyError, CheckpointError, TrainingError."""
+        record = read_record(self.record)
+        if self.acceptance is None:
+            return record, open_real_draft(record, self.target, self.draft, self.cache_dir, threads=1)
+        draft = open_draft(self.draft, open_checkpoint(self.target), self.cache_dir).config
+        context = min(draft.max_context, record.about.model.max_context)
+        return record, StudiedDraft.of(record, StatedProposals(record, self.acceptance), draft, context, lambda: None)
+
+
+def pairs_of(hardware: str, cost_as: list[str]) -> list[Pair]:
+    """A profile's name or file, with each of the models. Raises StudyError."""
+    try:
+        profile = load_profile(hardware)
+        if not isinstance(profile, Described):
+            raise StudyError(f"hardware {hardware!r}: a measured machine prices only what it runs")
+        return [Pair(profile, parse_cost_as(text)) for text in cost_as]
+    except (ProfileError, ValueError) as error:
+        raise StudyError(str(error)) from error

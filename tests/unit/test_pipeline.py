@@ -1,0 +1,131 @@
+"""The asynchronous pipeline in a virtual world: its tokens, its times against closed forms, and what must add up."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from dataclasses import replace
+from typing import Any
+from unittest.mock import Mock
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from orchestrator.policies.control import Control
+from orchestrator.policies.edc import Edc
+from orchestrator.policies.tvc import Tvc
+from tests.toy_pipeline import Plan, Run, ToyPipeline
+
+WITHIN_S = 5.0
+
+
+def run(plan: Plan, delay: int = 0) -> Run:
+    async def scenario() -> Run:
+        async with asyncio.timeout(WITHIN_S):
+            return await ToyPipeline(plan, lambda: delay).run()
+
+    return asyncio.run(scenario())
+
+
+def endless(**fields: object) -> Plan:
+    """One whose text no end token cuts short."""
+    for first in range(20):
+        plan = Plan(prompt=(first, 5), **fields)  # type: ignore[arg-type]
+        if len(plan.expected) == plan.max_tokens:
+            return plan
+    raise AssertionError("the toy model ends every text")
+
+
+def check_sums(result: Run) -> None:
+    report = result.report
+    assert report.drafted == report.accepted + report.rejected + report.confirmed + report.dropped
+    assert min(report.accepted, report.rejected, report.confirmed, report.dropped) >= 0
+
+
+@pytest.mark.parametrize(("draft_ns", "verify_ns"), [(10, 100), (25, 100), (40, 100), (100, 100)])
+def test_period_is_the_longer_of_both_where_every_draft_is_accepted(draft_ns: int, verify_ns: int) -> None:
+    result = run(endless(max_tokens=40, hits=1.0, draft_ns=lambda: draft_ns, verify_ns=lambda: verify_ns))
+    periods = [b - a for a, b in zip(result.round_ns[1:], result.round_ns[2:-1], strict=False)]
+    assert periods == [max(verify_ns, 4 * draft_ns)] * len(periods)
+    assert result.report.lost == 0
+
+
+@pytest.mark.parametrize(("draft_ns", "verify_ns"), [(10, 100), (25, 100), (40, 100)])
+def test_period_is_the_sum_of_both_where_no_draft_is_accepted(draft_ns: int, verify_ns: int) -> None:
+    result = run(endless(max_tokens=12, hits=0.0, draft_ns=lambda: draft_ns, verify_ns=lambda: verify_ns))
+    periods = [b - a for a, b in zip(result.round_ns[:-5], result.round_ns[1:-4], strict=True)]
+    assert periods == [verify_ns + 4 * draft_ns] * len(periods)
+    assert result.report.accepted == result.report.confirmed == result.report.survived == 0
+
+
+def test_checks_that_fail_in_time_leave_the_verifier_no_wait_though_no_draft_is_ever_accepted() -> None:
+    plan = endless(max_tokens=40, hits=0.0, draft_ns=lambda: 5, verify_ns=lambda: 200, check_ns=lambda: 10)
+    never: Any = Mock(spec=Edc, may_look_ahead=lambda: False)
+    result = asyncio.run(ToyPipeline(plan).run(Control(1, never, Tvc())))
+    periods = [b - a for a, b in zip(result.round_ns[3:-6], result.round_ns[4:-5], strict=True)]
+    assert periods == [200] * len(periods)  # in turn it would be 200 and 4 * 5
+    assert result.report.checks_passed == 0
+    assert result.report.checks_failed > 20
+
+
+plans = st.builds(
+    lambda seed, **fields: Plan(seed=seed, **timed(seed), **fields),
+    seed=st.integers(0, 10_000),
+    prompt=st.lists(st.integers(0, 25), min_size=1, max_size=5).map(tuple),
+    max_tokens=st.integers(1, 30),
+    length=st.integers(1, 6),
+    outcomes=st.integers(1, 4),
+    width=st.integers(1, 3),
+    edc=st.booleans(),
+    tvc=st.booleans(),
+    hits=st.sampled_from((0.0, 0.4, 0.8, 0.95, 1.0)),
+)
+
+
+def timed(seed: int) -> dict[str, object]:
+    seeded = random.Random(seed)
+    fails = seeded.choice((0.0, 0.0, 0.2))
+    return {
+        "draft_ns": lambda: seeded.randrange(0, 40),
+        "verify_ns": lambda: seeded.randrange(1, 120),
+        "check_ns": lambda: seeded.randrange(0, 40),
+        "fails": lambda: seeded.random() < fails,
+    }
+
+
+@given(plans, st.integers(0, 3))
+@settings(max_examples=100, deadline=None)
+def test_whatever_tasks_take_the_tokens_are_plain_decodings_and_every_node_ends_once(plan: Plan, delay: int) -> None:
+    result = run(plan, delay)
+    assert result.tokens == plan.expected
+    check_sums(result)
+    assert sum(result.presence.time_ns().values()) == result.presence.total_ns
+
+
+@given(plans, st.integers(0, 200))
+@settings(max_examples=50, deadline=None)
+def test_one_that_is_cancelled_at_any_moment_leaves_nothing_behind(plan: Plan, turns: int) -> None:
+    async def scenario() -> None:
+        pipeline = ToyPipeline(plan)
+        task = asyncio.create_task(pipeline.run())
+        for _ in range(turns):
+            await asyncio.sleep(0)
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+        async with asyncio.timeout(WITHIN_S):  # the world is free for the next
+            again = await pipeline.run()
+        assert again.tokens == plan.expected
+
+    asyncio.run(scenario())
+
+
+@given(plans)
+@settings(max_examples=20, deadline=None)
+def test_how_long_hosts_take_to_answer_changes_no_time(plan: Plan) -> None:
+    seed = plan.seed
+    results = []
+    for delay in (0, 1, 5):
+        fresh = replace(plan, **timed(seed))  # type: ignore[arg-type]
+        results.append(run(fresh, delay))
+    assert results[0].round_ns == results[1].round_ns == results[2].round_ns
