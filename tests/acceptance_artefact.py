@@ -10,9 +10,9 @@ from numpy.typing import NDArray
 from safetensors.numpy import save_file
 
 from hetspec.model.acceptance_artefact import AcceptanceArtefact, AcceptanceConfig
+from hetspec.model.artefact import MadeFor
 from hetspec.model.checkpoint import open_checkpoint
 from hetspec.model.checkpoint.acceptance_folder import CONFIG_FILE, WEIGHTS_FILE
-from hetspec.model.early_exit_artefact import MadeFor
 
 NOBODY = MadeFor("nobody", "0" * 32)
 

@@ -9,9 +9,10 @@ import numpy as np
 from numpy.typing import NDArray
 from safetensors.numpy import save_file
 
+from hetspec.model.artefact import MadeFor
 from hetspec.model.checkpoint import open_checkpoint
 from hetspec.model.checkpoint.early_exit_folder import CONFIG_FILE, WEIGHTS_FILE
-from hetspec.model.early_exit_artefact import EarlyExitArtefact, EarlyExitConfig, MadeFor
+from hetspec.model.early_exit_artefact import EarlyExitArtefact, EarlyExitConfig
 
 NOBODY = MadeFor("nobody", "0" * 32)
 

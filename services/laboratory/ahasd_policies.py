@@ -18,7 +18,6 @@ CHAINS = ("NPU + LPDDR5 in turn", "NPU + PIM in turn", "operators wait", "operat
 ASYNC_NO_AAU, ASYNC, WITH_EDC, WITH_TVC, WITH_OUTCOMES = (
     "async without AAU", "async", "+ EDC", "+ TVC", "+ 4 outcomes",
 )  # fmt: skip
-LADDER = (ASYNC_NO_AAU, ASYNC, WITH_EDC, WITH_TVC, WITH_OUTCOMES)
 _LENGTH = 5
 _LENGTHS = (2, 3, 5, 8)
 _ALL_AHEAD = {Part.EDC, Part.TVC, Part.BATCH_LENGTH}

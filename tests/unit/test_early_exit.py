@@ -18,10 +18,11 @@ from numpy.typing import NDArray
 from safetensors.numpy import load_file, save_file
 
 from hetspec.decoding.tree import ROOT, TokenTree
+from hetspec.model.artefact import MadeFor
 from hetspec.model.checkpoint import CheckpointError
 from hetspec.model.checkpoint.early_exit_folder import open_early_exit
 from hetspec.model.early_exit import DraftedRows, Predictor, draft_features, log_chances, strengths
-from hetspec.model.early_exit_artefact import EarlyExitConfig, MadeFor
+from hetspec.model.early_exit_artefact import EarlyExitConfig
 from hetspec.training.early_exit.network import DraftAlone, Families, Network, family_loss
 from tests.unit.strategies import trees
 

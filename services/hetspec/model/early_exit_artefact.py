@@ -4,39 +4,22 @@ from __future__ import annotations
 
 import json
 import math
-from dataclasses import asdict, dataclass, fields
-from typing import Any
+from dataclasses import dataclass
+from typing import ClassVar
 
-import numpy as np
-from numpy.typing import NDArray
-
+from hetspec.model.artefact import ArtefactConfig, Weights, weights_from_bytes, weights_to_bytes
 from hetspec.model.early_exit import DRAFT_FEATURES, MATCHES, Predictor
-from hetspec.model.json_fields import check_constants, check_keys
 from hetspec.v1 import weight_store_pb2
 
-FORMAT, VERSION = "hetspec-early-exit", 1
 DRAFT_ALONE = "draft_alone."
 
 
-@dataclass(frozen=True, slots=True)
-class MadeFor:
-    """A checkpoint: its name and the fingerprint of its files."""
-
-    name: str
-    fingerprint: str
-
-    def __post_init__(self) -> None:
-        for key in ("name", "fingerprint"):
-            if not isinstance(getattr(self, key), str):
-                raise ValueError(f"{key} = {getattr(self, key)!r:.60}, must be a string")
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
-class EarlyExitConfig:
+class EarlyExitConfig(ArtefactConfig):
     """See hetspec.model.checkpoint.early_exit_folder."""
 
-    target: MadeFor
-    draft: MadeFor
+    FORMAT: ClassVar[str] = "hetspec-early-exit"
+
     hidden_size: int
     rms_eps: float
     layer: int
@@ -47,31 +30,13 @@ class EarlyExitConfig:
     threshold: float | None
 
     def __post_init__(self) -> None:
-        for name in ("hidden_size", "layer", "rank", "row_features", "units"):
-            value = getattr(self, name)
-            if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-                raise ValueError(f"{name} = {value!r:.60}, must be a positive integer")
+        self.check_positive("hidden_size", "layer", "rank", "row_features", "units")
         for name in ("rms_eps", "recall"):
             value = getattr(self, name)
             if not (isinstance(value, float) and 0 < value <= 1):
                 raise ValueError(f"{name} = {value!r:.60}, must be in (0, 1]")
         if self.threshold is not None and not (isinstance(self.threshold, float) and -math.inf < self.threshold <= 0):
             raise ValueError(f"threshold = {self.threshold!r:.60}, must be the logarithm of a chance, or null")
-
-    def to_json(self) -> str:
-        return json.dumps({"format": FORMAT, "version": VERSION, **asdict(self)}, indent=2) + "\n"
-
-    @classmethod
-    def from_json(cls, data: dict[str, Any]) -> EarlyExitConfig:
-        """Raises ValueError for anything that `to_json` would not have written."""
-        mine = {field.name for field in fields(cls)}
-        check_keys("config", data, {"format", "version", *mine})
-        check_constants(data, {"format": FORMAT, "version": VERSION})
-        made: dict[str, MadeFor] = {}
-        for key in ("target", "draft"):
-            check_keys(key, data[key], {"name", "fingerprint"})
-            made[key] = MadeFor(**data[key])
-        return cls(**{name: data[name] for name in mine} | made)
 
     def shapes(self) -> dict[str, tuple[int, ...]]:
         """Of the weights."""
@@ -90,10 +55,10 @@ class EarlyExitArtefact:
     """alone: the weights of the one that has the draft's features alone."""
 
     config: EarlyExitConfig
-    weights: dict[str, NDArray[np.float32]]
+    weights: Weights
 
     @property
-    def alone(self) -> dict[str, NDArray[np.float32]]:
+    def alone(self) -> Weights:
         named = self.weights.items()
         return {name.removeprefix(DRAFT_ALONE): values for name, values in named if name.startswith(DRAFT_ALONE)}
 
@@ -101,17 +66,11 @@ class EarlyExitArtefact:
         return Predictor(self.weights, self.config.rms_eps)
 
     def to_pb(self) -> weight_store_pb2.EarlyExitPredictor:
-        weights = {name: values.astype("<f4", copy=False).tobytes() for name, values in self.weights.items()}
+        weights = weights_to_bytes(self.weights)
         return weight_store_pb2.EarlyExitPredictor(config_json=self.config.to_json(), weights=weights)
 
     @classmethod
     def from_pb(cls, pb: weight_store_pb2.EarlyExitPredictor) -> EarlyExitArtefact:
         """Raises ValueError."""
         config = EarlyExitConfig.from_json(json.loads(pb.config_json))
-        weights: dict[str, NDArray[np.float32]] = {}
-        for name, shape in config.shapes().items():
-            data = pb.weights.get(name, b"")
-            if len(data) != 4 * math.prod(shape):
-                raise ValueError(f"{name}: {len(data)} bytes, must be float32 {list(shape)}")
-            weights[name] = np.frombuffer(data, "<f4").reshape(shape)
-        return cls(config, weights)
+        return cls(config, weights_from_bytes(pb.weights, config.shapes()))

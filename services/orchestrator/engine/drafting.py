@@ -50,7 +50,7 @@ class _Place:
     def of(cls, session: Session, foreseen: tuple[int, ...]) -> _Place:
         if not foreseen:
             return cls(session.history, session.mark, session.left, ())
-        ids = History([*session.history[:], *foreseen])
+        ids = session.history_with(foreseen)
         return cls(ids, Mark(len(ids), ids.hash), session.left - len(foreseen), foreseen)
 
 

@@ -14,7 +14,6 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, TypeVar
 
-from hetspec.decoding.history import History
 from hetspec.hardware.platform import Role
 from hetspec.rpc.messages import DraftPolicy, LookAhead, Walk
 from orchestrator.engine.ahead import Ahead, Batch, Unverified, is_in_full, likeliest_path, mean_entropy
@@ -117,8 +116,9 @@ class Pipeline:
 
     def _judge(self, verdict: _Verdict) -> None:
         """Confirms what was drafted ahead, or gives it up."""
-        (under, part), (self._under, self._verifying, self._checked) = (self._under, verdict.verified), (None, None, 0)
+        under, part = self._under, verdict.verified
         assert under is not None
+        self._under, self._verifying, self._checked = None, None, 0
         self._control.verified(part.batch.index, part.batch.entropy, is_in_full(part.draft.tree, verdict.walk))
         had_more = under.outcomes is not None or bool(under.batches)
         is_alive = under.judge(part, verdict.walk)
@@ -302,8 +302,7 @@ class Pipeline:
             self._settle(ahead)
         path = (*ahead.path, *(nodes or ()))
         if path and seat.replica is not None and session.draft_item is not None:
-            ids = History([*session.history[:], *foreseen])
-            seat.advance(mark_at(ids, seat.known.length + len(path)), path)
+            seat.advance(mark_at(session.history_with(foreseen), seat.known.length + len(path)), path)
 
     def _settle(self, ahead: Ahead) -> None:
         """It has been given up."""
@@ -312,8 +311,7 @@ class Pipeline:
             self._session.timeline.dropped(task)
 
     def _mark_of(self, foreseen: tuple[int, ...]) -> Mark:
-        session = self._session
-        ids = History([*session.history[:], *foreseen]) if foreseen else session.history
+        ids = self._session.history_with(foreseen)
         return Mark(len(ids), ids.hash)
 
     def _is_checked(self) -> bool:

@@ -110,7 +110,7 @@ class PreVerifying:
         return bool(ends_at <= context and rows <= told.max_rows // 2)
 
     def _question(self, session: Session, foreseen: tuple[int, ...], rest: Sequence[int]) -> _Question:
-        ids = History([*session.history[:], *foreseen])
+        ids = session.history_with(foreseen)
         tree = TokenTree.chain(rest)
         return _Question(ids, tree, self._choosing.walk_item(session, tree, foreseen=foreseen))
 

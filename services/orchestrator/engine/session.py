@@ -109,6 +109,10 @@ class Session:
         if self.lever is not None:
             self.lever.begin_round(draft, policy)
 
+    def history_with(self, foreseen: Sequence[int]) -> History:
+        """And these tokens behind it; not to be changed."""
+        return History([*self.history[:], *foreseen]) if foreseen else self.history
+
     def mark_at(self, length: int) -> Mark:
         return self.mark if length == self.mark.length else mark_at(self.history, length)
 

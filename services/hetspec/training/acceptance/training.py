@@ -12,8 +12,8 @@ import torch
 from safetensors.numpy import save_file
 
 from hetspec.model.acceptance_artefact import AcceptanceArtefact, AcceptanceConfig
+from hetspec.model.artefact import MadeFor
 from hetspec.model.checkpoint.acceptance_folder import CONFIG_FILE, WEIGHTS_FILE
-from hetspec.model.early_exit_artefact import MadeFor
 from hetspec.training.acceptance.data import Chains, Judged, gather
 from hetspec.training.acceptance.fit import Fitting, fit
 from hetspec.training.acceptance.report import AcceptanceReport

@@ -10,8 +10,9 @@ from pathlib import Path
 import torch
 from safetensors.numpy import save_file
 
+from hetspec.model.artefact import MadeFor
 from hetspec.model.checkpoint.early_exit_folder import CONFIG_FILE, WEIGHTS_FILE
-from hetspec.model.early_exit_artefact import DRAFT_ALONE, EarlyExitArtefact, EarlyExitConfig, MadeFor
+from hetspec.model.early_exit_artefact import DRAFT_ALONE, EarlyExitArtefact, EarlyExitConfig
 from hetspec.training.corpus.prompts import Prompt, read_prompts
 from hetspec.training.early_exit.evaluation import Measurement
 from hetspec.training.early_exit.fit import Fitting, Shape, Tables
