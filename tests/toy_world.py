@@ -45,6 +45,7 @@ class ToyUnit:
         self._world, self._delay = world, delay
         self._waiting: list[_Task] = []
         self._held: _Task | None = None
+        self.is_priced = False  # whether the world knows when what is held ends
         self.spans: list[tuple[int, int]] = []
         self._answering: set[asyncio.Task[None]] = set()
         world.open(self)
@@ -71,16 +72,11 @@ class ToyUnit:
     def send(self) -> None:
         task = min(self._waiting, key=lambda waiting: (waiting.arrived_ns, waiting.owner.number))
         self._waiting.remove(task)
-        self._held = task
+        self._held, self.is_priced = task, False
         self._world.sent(self)
         answering = asyncio.create_task(self._answer(task, self._world.now_ns()))
         self._answering.add(answering)
         answering.add_done_callback(self._answering.discard)
-
-    @property
-    def is_priced(self) -> bool:
-        """Whether the world knows when what it holds ends."""
-        return self._world.knows_end(self)
 
     def lose(self) -> None:
         """The unit is gone, and with it what it held and what waited for it."""
@@ -100,6 +96,7 @@ class ToyUnit:
             cost = Cost(self.device, {Component.COMPUTE: task.cost_ns}, (use,))
             self._world.hardware.devices.hold(began_ns, cost, {})
             self.spans.append((began_ns, began_ns + task.cost_ns))
+            self.is_priced = True
             if task.result.done():
                 self._world.spend_unowned([use])
             else:

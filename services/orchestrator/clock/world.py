@@ -269,10 +269,6 @@ class World:
         del self._ends[queue]
         tell(fault)
 
-    def knows_end(self, queue: Queue) -> bool:
-        """Of the pass of this queue."""
-        return queue in self._ends
-
     def cut(self, queue: Queue, end_ns: int) -> None:
         """A pass whose end is known ends earlier than that."""
         event = self._ends[queue]
