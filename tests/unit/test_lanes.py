@@ -67,6 +67,14 @@ def test_dot_and_total_add_lane_by_lane(n: int) -> None:
     assert F(native(lanes.total)(x, n)) == folded(sums)
 
 
+@pytest.mark.parametrize("n", [16, 64, 240])
+def test_four_scaled_dots_are_four_dots_times_the_factor_to_the_bit(n: int) -> None:
+    x, rows, factor, found = floats(n), floats(4, n), F(0.3), np.empty(4, np.float32)
+    native(lanes.scaled_dots_4)(x, rows, n, factor, found)
+    expected = [F(native(lanes.dot)(x, row, n)) * factor for row in rows]
+    np.testing.assert_array_equal(found, expected)
+
+
 def test_maximum_and_abs_max_are_numpys() -> None:
     for place in range(48):
         x = -np.abs(floats(48)) - F(1)
@@ -174,7 +182,8 @@ def test_int8_panels_add_exact_groups_in_order(height: int) -> None:
     x[0], x[-1, :GROUP] = QMAX, -QMAX
     scale, x_scale, out = floats(n // GROUP, LANES), floats(height), np.empty((height, 32), np.float32)
     kernel = {1: panels.panel_int8_1, 2: panels.panel_int8_2, 4: panels.panel_int8_4}[height]
-    native(kernel)(w, scale, x, stride, x_scale, out, 32, n)
+    nowhere, lines = 0, 3
+    native(kernel)(w, scale, x, stride, x_scale, out, 32, n, nowhere, lines)
     weights = w.transpose(1, 0, 2).reshape(LANES, n).astype(np.int64)  # [outputs, inputs]
     want = np.zeros((height, LANES), np.float32)
     for group in range(n // GROUP):

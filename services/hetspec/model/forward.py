@@ -91,17 +91,31 @@ def linear(
     if plan[INT8]:
         k = (inputs + GROUP - 1) // GROUP * GROUP
         stride, q, qs = plan[INPUT_STRIDE], plan[INPUT], plan[INPUT_SCALE]
+        groups = k // GROUP
+        blocks = rows // 4 + (rows % 4 + 1) // 2
+        # of each group of the next panel, a block of rows fetches so many lines
+        lines = (GROUP * LANES // kernels.CACHE_LINE + blocks - 1) // blocks
+        block_bytes = groups * lines * kernels.CACHE_LINE
         for panel in range(first, last):
-            wp, sp, op = w + panel * k * LANES, scale + panel * (k // GROUP) * LANES * 4, out + panel * LANES * 4
+            wp, sp, op = w + panel * k * LANES, scale + panel * groups * LANES * 4, out + panel * LANES * 4
+            ahead = wp + k * LANES
             r = 0
             while r + 4 <= rows:
-                kernels.panel_int8_4(wp, sp, q + r * stride * 2, stride, qs + r * 4, op + r * width * 4, width, k)
+                kernels.panel_int8_4(
+                    wp, sp, q + r * stride * 2, stride, qs + r * 4, op + r * width * 4, width, k, ahead, lines
+                )
                 r += 4
+                ahead += block_bytes
             if r + 2 <= rows:
-                kernels.panel_int8_2(wp, sp, q + r * stride * 2, stride, qs + r * 4, op + r * width * 4, width, k)
+                kernels.panel_int8_2(
+                    wp, sp, q + r * stride * 2, stride, qs + r * 4, op + r * width * 4, width, k, ahead, lines
+                )
                 r += 2
+                ahead += block_bytes
             if r < rows:
-                kernels.panel_int8_1(wp, sp, q + r * stride * 2, stride, qs + r * 4, op + r * width * 4, width, k)
+                kernels.panel_int8_1(
+                    wp, sp, q + r * stride * 2, stride, qs + r * 4, op + r * width * 4, width, k, ahead, lines
+                )
     else:
         for panel in range(first, last):
             wp, op = w + panel * inputs * LANES * 4, out + panel * LANES * 4
@@ -177,6 +191,18 @@ def add_values(plan: Any, weight: int, values: int, n: int, out: int) -> None:
 
 
 @part
+def score(q: int, keys: int, dim: int, n: int, scale: np.float32, out: int) -> None:
+    """out[j] = q . keys[j] * scale, j < n."""
+    j = 0
+    while j + 4 <= n:
+        lanes.scaled_dots_4(q, keys + j * dim * 4, dim, scale, out + j * 4)
+        j += 4
+    while j < n:
+        lanes.put(out + j * 4, lanes.dot(q, keys + j * dim * 4, dim) * scale)
+        j += 1
+
+
+@part
 def attend(plan: Any, table: Any, path: Any, pages: Any, layer: int, row: int, head: int, scores: int) -> None:
     """One row, one KV head and the query heads that share it; position after position, whatever slots they lie in."""
     dim, group, start = plan[HEAD_DIM], plan[HEADS] // plan[KV_HEADS], table[row, PAGES]
@@ -190,13 +216,11 @@ def attend(plan: Any, table: Any, path: Any, pages: Any, layer: int, row: int, h
     for position in range(0, prefix, PAGE):
         keys = slot_address(plan, pages, start, position, layer, 0, head)
         for g in range(group):
-            for j in range(min(PAGE, prefix - position)):
-                s = lanes.dot(q + g * dim * 4, keys + j * dim * 4, dim) * scale
-                lanes.put(scores + g * stride + (position + j) * 4, s)
+            score(q + g * dim * 4, keys, dim, min(PAGE, prefix - position), scale, scores + g * stride + position * 4)
     for j in range(length):
         key = slot_address(plan, pages, start, path[first + j], layer, 0, head)
         for g in range(group):
-            lanes.put(scores + g * stride + (prefix + j) * 4, lanes.dot(q + g * dim * 4, key, dim) * scale)
+            score(q + g * dim * 4, key, dim, 1, scale, scores + g * stride + (prefix + j) * 4)
     for g in range(group):
         for j in range(n, padded):
             lanes.put(scores + g * stride + j * 4, np.float32(-np.inf))

@@ -52,6 +52,15 @@ def shuffle(b: Value, vector: Value, order: Sequence[int]) -> Value:
     return b.shuffle_vector(vector, ir.Constant(vector.type, ir.Undefined), mask)
 
 
+def _joined(b: Value, vectors: Sequence[Value]) -> Value:
+    """Vectors of one width, a power of two of them, end to end."""
+    while len(vectors) > 1:
+        width = 2 * vectors[0].type.count
+        mask = ir.Constant(vec(I32, width), list(range(width)))
+        vectors = [b.shuffle_vector(p, q, mask) for p, q in zip(vectors[::2], vectors[1::2], strict=True)]
+    return vectors[0]
+
+
 def splat(b: Value, scalar: Value, width: int = LANES) -> Value:
     one = b.insert_element(ir.Constant(vec(scalar.type, width), ir.Undefined), scalar, I32(0))
     return shuffle(b, one, [0] * width)
@@ -82,8 +91,26 @@ def _halves(b: Value, vector: Value, combine: Callable[[Value, Value], Value]) -
     return b.extract_element(vector, I32(0))
 
 
+def _halves_of_each(b: Value, vectors: Sequence[Value], combine: Callable[[Value, Value], Value]) -> Value:
+    """`_halves` of several vectors at once: a vector of what each of them folds to."""
+    width, folded = vectors[0].type.count, _joined(b, vectors)
+    while width > 1:
+        width //= 2
+        low = [2 * width * v + i for v in range(len(vectors)) for i in range(width)]
+        folded = combine(shuffle(b, folded, low), shuffle(b, folded, [i + width for i in low]))
+    return folded
+
+
 def scaled(b: Value, n: Value, size: int) -> Value:
     return b.mul(n, I64(size))
+
+
+def prefetch(b: Value, address: Value) -> None:
+    """Asks for the cache line at `address` to be brought near; the address need not be one that may be read."""
+    pointer = _at(b, address, I8)
+    kind = ir.FunctionType(ir.VoidType(), [pointer.type, I32, I32, I32])
+    read, near, data = I32(0), I32(2), I32(1)  # near: into the second cache; the first has no room for two panels
+    b.call(cgutils.get_or_insert_function(b.module, kind, "llvm.prefetch.p0"), [pointer, read, near, data])
 
 
 def _exp(b: Value, x: Value) -> Value:
@@ -142,6 +169,22 @@ def dot(b: Value, x: Value, y: Value, n: Value) -> Value:
         lane_x, lane_y = (load(b, b.add(a, offset), vec(F32)) for a in (x, y))
         b.store(fma(b, lane_x, lane_y, b.load(total)), total)
     return _halves(b, b.load(total), b.fadd)
+
+
+@intrinsic_of(VOID, ADDRESS, ADDRESS, COUNT, FLOAT, ADDRESS)
+def scaled_dots_4(b: Value, x: Value, rows: Value, n: Value, factor: Value, out: Value) -> None:
+    """out[j] = dot(x, rows[j]) * factor for rows [4, n], to the bit as one at a time."""
+    totals = [cgutils.alloca_once(b, vec(F32)) for _ in range(4)]
+    for acc in totals:
+        b.store(const(0.0), acc)
+    with _blocks(b, n) as loop:
+        offset = scaled(b, loop.index, 4 * LANES)
+        lane_x = load(b, b.add(x, offset), vec(F32))
+        for j, acc in enumerate(totals):
+            row = load(b, b.add(b.add(rows, offset), scaled(b, n, 4 * j)), vec(F32))
+            b.store(fma(b, lane_x, row, b.load(acc)), acc)
+    dots = _halves_of_each(b, [b.load(acc) for acc in totals], b.fadd)
+    store(b, b.fmul(dots, splat(b, factor, 4)), out)
 
 
 @intrinsic_of(FLOAT, ADDRESS, COUNT)

@@ -1,4 +1,8 @@
-"""Matrix kernels: 16 outputs of a linear layer for a few rows at a time (see `lanes` for the rules they keep)."""
+"""Matrix kernels: 16 outputs of a linear layer for a few rows at a time (see `lanes` for the rules they keep).
+
+Weights pass through a core at the speed of memory. A panel's first rows meet them as they come; the rows after those
+find them in the cache, and memory would rest meanwhile. So a kernel asks for lines of the next panel while it computes.
+"""
 
 from __future__ import annotations
 
@@ -22,6 +26,7 @@ from hetspec.model.lanes import (
     fma,
     intrinsic_of,
     load,
+    prefetch,
     scaled,
     shuffle,
     splat,
@@ -29,6 +34,8 @@ from hetspec.model.lanes import (
     vec,
 )
 from hetspec.model.pack import GROUP
+
+CACHE_LINE = 64  # bytes
 
 
 def _madd(b: Value, w: Value, x: Value) -> Value:
@@ -40,13 +47,15 @@ def _madd(b: Value, w: Value, x: Value) -> Value:
 def _panel_int8(rows: int) -> Any:
     unroll = 8 // rows  # pairs of inputs a step: enough independent loads to keep memory busy
 
-    @intrinsic_of(VOID, ADDRESS, ADDRESS, ADDRESS, COUNT, ADDRESS, ADDRESS, COUNT, COUNT)
+    @intrinsic_of(VOID, ADDRESS, ADDRESS, ADDRESS, COUNT, ADDRESS, ADDRESS, COUNT, COUNT, ADDRESS, COUNT)
     def panel_int8(
-        b: Value, w: Value, scale: Value, x: Value, stride: Value, x_scale: Value, out: Value, ostride: Value, n: Value
-    ) -> None:
+        b: Value, w: Value, scale: Value, x: Value, stride: Value, x_scale: Value, out: Value, ostride: Value, n: Value,
+        ahead: Value, lines: Value,
+    ) -> None:  # fmt: skip
         """16 outputs of `rows` rows. w: int8 [n/2, 16, 2]; scale: float32 [n/GROUP, 16]; x: int16 [rows, stride].
 
         out[r, o] = x_scale[r] * sum over groups, in order, of scale[group, o] * (exact integer sum of the group).
+        From `ahead` on, and where the next panel's scales lie, so many cache lines a group are fetched on the way.
         """
         facc = [cgutils.alloca_once(b, vec(F32)) for _ in range(rows)]
         iacc = [cgutils.alloca_once(b, vec(I32)) for _ in range(rows)]
@@ -55,6 +64,11 @@ def _panel_int8(rows: int) -> Any:
         with cgutils.for_range(b, b.udiv(n, I64(GROUP))) as groups:
             for acc in iacc:
                 b.store(ir.Constant(vec(I32), [0] * LANES), acc)
+            with cgutils.for_range(b, lines) as line:
+                soon = b.add(b.mul(groups.index, lines), line.index)
+                prefetch(b, b.add(ahead, scaled(b, soon, CACHE_LINE)))
+            next_scales = b.add(groups.index, b.udiv(n, I64(GROUP)))
+            prefetch(b, b.add(scale, scaled(b, next_scales, 4 * LANES)))
             w_group = b.add(w, scaled(b, groups.index, GROUP * LANES))
             x_group = b.add(x, scaled(b, groups.index, GROUP * 2))
             with cgutils.for_range(b, I64(GROUP // 2 // unroll)) as steps:
