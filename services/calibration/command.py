@@ -12,7 +12,6 @@ import typer
 from rich.console import Console
 from typer import Option
 
-from calibration.calibration import Calibration
 from calibration.errors import CalibrationError
 from calibration.profile_file import write_profile
 from calibration.rig import Addresses
@@ -24,7 +23,7 @@ from hetspec_client.commands.server import Server
 from hetspec_client.errors import InvalidInput
 from hetspec_client.terminal import write_line, write_table
 
-app = typer.Typer()
+app = typer.Typer(add_completion=False)
 
 
 def calibrate(
@@ -41,6 +40,8 @@ def calibrate(
     server: Server,
 ) -> None:
     """Measure this machine with the units that run on it, and write a profile of hardware."""
+    from calibration.calibration import Calibration  # takes a second to import: the list of verbs does not wait for it
+
     if out.suffix not in (".yaml", ".yml"):
         raise InvalidInput(f"--out {out}, must end with .yaml: HETSPEC_HARDWARE would take it for a name")
     addresses = Addresses(weight_store, verifier, drafter, sampler)

@@ -23,6 +23,23 @@ def grow(steps: int) -> None:
 """
 
 
+LATE = """
+import typer
+from hetspec_client.commands.late import late_verbs
+
+app = typer.Typer(add_completion=False, cls=late_verbs({"peas": "peas:sow", "beans": "beans:sow"}))
+
+@app.callback()
+def sow() -> None:
+    "Sow."
+"""
+PEAS = """
+def sow(*, rows: int = 1) -> None:
+    "Sow peas."
+    print(f"{rows} of peas")
+"""
+
+
 @pytest.fixture
 def plugins(tmp_path: Path) -> Path:
     """A folder as pip leaves it: one plug-in works, one cannot be imported, one has the name of a verb of ours."""
@@ -30,8 +47,11 @@ def plugins(tmp_path: Path) -> Path:
     info.mkdir()
     (info / "METADATA").write_text("Metadata-Version: 2.1\nName: plug\nVersion: 1.0\n")
     (info / "entry_points.txt").write_text(
-        "[hetspec.commands]\ngrow = good:app\nbroken = broken:app\nmodels = good:app\n"
+        "[hetspec.commands]\ngrow = good:app\nbroken = broken:app\nmodels = good:app\nsow = late:app\n"
     )
+    (tmp_path / "late.py").write_text(LATE)
+    (tmp_path / "peas.py").write_text(PEAS)
+    (tmp_path / "beans.py").write_text("import no_such_thing")
     (tmp_path / "good.py").write_text(GOOD)
     (tmp_path / "broken.py").write_text("raise RuntimeError('two\\nlines')")
     return tmp_path
@@ -68,3 +88,11 @@ def test_broken_plugin_fails_in_one_line_when_called(plugins):
 
 def test_our_verbs_go_before_plugins(plugins):
     assert b"Grow a plant." not in hetspec("models", "--help", path=plugins).stdout
+
+
+def test_a_late_verb_that_cannot_be_imported_costs_those_beside_it_nothing_and_fails_in_one_line(plugins):
+    done = hetspec("sow", "peas", "--rows", "3", path=plugins)
+    assert (done.returncode, done.stdout, done.stderr) == (0, b"3 of peas\n", b"")
+    failed = hetspec("sow", "beans", path=plugins)
+    assert (failed.returncode, failed.stdout) == (1, b"")
+    assert failure_line(failed) == "beans does not load: ModuleNotFoundError: No module named 'no_such_thing'"

@@ -9,8 +9,7 @@ from hetspec.model.checkpoint import Checkpoint, open_checkpoint
 from hetspec.model.pack import PackFile, open_pack
 from hetspec.model.pack_writer import write_pack
 from hetspec.text.tokenizer import TextModel
-
-DEFAULT_CACHE = Path("~/.cache/hetspec")  # the weight store's own: one pack serves both
+from hetspec.training.cache import DEFAULT_CACHE
 
 
 @dataclass(frozen=True, slots=True)

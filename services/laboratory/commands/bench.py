@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import typer
 
-from hetspec_client.commands.expand import expand
-from laboratory.commands.ahasd import bench_ahasd
-from laboratory.commands.lever import bench_lever
+from hetspec_client.commands.late import late_verbs
 
-app = typer.Typer()
-app.command("lever")(expand(bench_lever))
-app.command("ahasd")(expand(bench_ahasd))
+app = typer.Typer(
+    add_completion=False,
+    cls=late_verbs(
+        {"lever": "laboratory.commands.lever:bench_lever", "ahasd": "laboratory.commands.ahasd:bench_ahasd"}
+    ),
+)
 
 
 @app.callback()

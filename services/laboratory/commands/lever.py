@@ -9,8 +9,8 @@ from typer import Option
 
 from hetspec.model.checkpoint.embedded import embedded_model
 from hetspec.threads import default_threads
+from hetspec.training.cache import DEFAULT_CACHE
 from hetspec.training.commands.options import CacheDir, TargetPath
-from hetspec.training.target import DEFAULT_CACHE
 from hetspec_client.terminal import write, write_line
 from laboratory.bars import picture
 from laboratory.commands.options import DraftPath, draft_for, telling

@@ -12,15 +12,14 @@ from typer import Option
 
 from hetspec.model.checkpoint.embedded import embedded_model
 from hetspec.threads import default_threads
+from hetspec.training.cache import DEFAULT_CACHE
 from hetspec.training.commands.options import CacheDir, TargetPath, Threads
 from hetspec.training.corpus.prompts import read_prompts
-from hetspec.training.target import DEFAULT_CACHE, Target
 from hetspec_client.terminal import write_line
 from laboratory.commands.options import PerCategory, telling
-from laboratory.recording import Asking, Recorder
 from laboratory.selection import of_each_category
 
-app = typer.Typer()
+app = typer.Typer(add_completion=False)
 
 
 class RowType(StrEnum):
@@ -47,6 +46,10 @@ def record(
     cache_dir: CacheDir = DEFAULT_CACHE,
 ) -> None:
     """Keep what a target answers to prompts, for studies without it. Called again, it goes on where it was ended."""
+    # What computes takes seconds to import: the list of verbs does not wait for it.
+    from hetspec.training.target import Target
+    from laboratory.recording import Asking, Recorder
+
     with telling() as stages:
         opened = Target.open(target or embedded_model(), cache_dir)
         chosen = of_each_category(read_prompts(prompts, opened.text), per_category)

@@ -15,10 +15,11 @@ from hetspec.training.acceptance.data import Chains, gather
 from hetspec.training.acceptance.fit import Fitting
 from hetspec.training.acceptance.report import AcceptanceReport
 from hetspec.training.acceptance.training import AcceptancePlan, AcceptanceTraining
+from hetspec.training.cache import DEFAULT_CACHE
 from hetspec.training.commands.options import AsJson, CacheDir, TargetPath, Threads, telling, write_report
 from hetspec.training.corpus.prompts import read_prompts, spread
 from hetspec.training.speculation.open_draft import OpenDraft
-from hetspec.training.target import DEFAULT_CACHE, Target
+from hetspec.training.target import Target
 
 DraftPath = Annotated[Path, Option("--draft", help="The draft that is judged: a draft folder, or a checkpoint.")]
 

@@ -11,6 +11,7 @@ from typer import Option
 
 from hetspec.model.checkpoint.embedded import embedded_model
 from hetspec.threads import default_threads
+from hetspec.training.cache import DEFAULT_CACHE
 from hetspec.training.commands.options import AsJson, CacheDir, TargetPath, Threads, telling, write_report
 from hetspec.training.corpus.prompts import read_prompts, spread
 from hetspec.training.draft.distillation import Course
@@ -20,7 +21,7 @@ from hetspec.training.draft.training import DraftTraining
 from hetspec.training.evaluation.acceptance import Shapes
 from hetspec.training.evaluation.evaluation import Decoding, Evaluation, Trial
 from hetspec.training.speculation.open_draft import OpenDraft
-from hetspec.training.target import DEFAULT_CACHE, Target
+from hetspec.training.target import Target
 
 
 class Kind(StrEnum):

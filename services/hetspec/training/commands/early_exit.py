@@ -11,6 +11,7 @@ from typer import Option
 from hetspec.model.checkpoint.early_exit_folder import open_early_exit
 from hetspec.model.checkpoint.embedded import embedded_model
 from hetspec.threads import default_threads
+from hetspec.training.cache import DEFAULT_CACHE
 from hetspec.training.commands.options import AsJson, CacheDir, TargetPath, Threads, telling, write_report
 from hetspec.training.corpus.prompts import read_prompts, spread
 from hetspec.training.early_exit.evaluation import Measurement
@@ -18,7 +19,7 @@ from hetspec.training.early_exit.fit import Fitting
 from hetspec.training.early_exit.gather import Growing
 from hetspec.training.early_exit.training import EarlyExitPlan, EarlyExitTraining
 from hetspec.training.speculation.open_draft import OpenDraft
-from hetspec.training.target import DEFAULT_CACHE, Target
+from hetspec.training.target import Target
 
 DraftPath = Annotated[Path, Option("--draft", help="The draft that grows the trees: a draft folder, or a checkpoint.")]
 

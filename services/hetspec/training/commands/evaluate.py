@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import typer
 
-from hetspec.training.commands.acceptance import eval_acceptance
-from hetspec.training.commands.draft import eval_draft
-from hetspec.training.commands.early_exit import eval_early_exit
-from hetspec_client.commands.expand import expand
+from hetspec_client.commands.late import late_verbs
 
-app = typer.Typer()
-app.command("draft")(expand(eval_draft))
-app.command("early-exit")(expand(eval_early_exit))
-app.command("acceptance")(expand(eval_acceptance))
+_HERE = "hetspec.training.commands"
+app = typer.Typer(
+    add_completion=False,
+    cls=late_verbs(
+        {
+            "draft": f"{_HERE}.draft:eval_draft",
+            "early-exit": f"{_HERE}.early_exit:eval_early_exit",
+            "acceptance": f"{_HERE}.acceptance:eval_acceptance",
+        }
+    ),
+)
 
 
 @app.callback()

@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import typer
 
-from hetspec.training.commands.acceptance import train_acceptance
-from hetspec.training.commands.draft import train_draft
-from hetspec.training.commands.early_exit import train_early_exit
-from hetspec_client.commands.expand import expand
+from hetspec_client.commands.late import late_verbs
 
-app = typer.Typer()
-app.command("draft")(expand(train_draft))
-app.command("early-exit")(expand(train_early_exit))
-app.command("acceptance")(expand(train_acceptance))
+_HERE = "hetspec.training.commands"
+app = typer.Typer(
+    add_completion=False,
+    cls=late_verbs(
+        {
+            "draft": f"{_HERE}.draft:train_draft",
+            "early-exit": f"{_HERE}.early_exit:train_early_exit",
+            "acceptance": f"{_HERE}.acceptance:train_acceptance",
+        }
+    ),
+)
 
 
 @app.callback()

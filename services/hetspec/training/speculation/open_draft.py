@@ -19,8 +19,9 @@ from hetspec.model.pack_writer import write_pack
 from hetspec.model.projection import FEATURES, Projection
 from hetspec.model.transformer import Transformer
 from hetspec.text.vocabulary import Vocabulary
+from hetspec.training.cache import DEFAULT_CACHE
 from hetspec.training.errors import TrainingError
-from hetspec.training.target import DEFAULT_CACHE, Target
+from hetspec.training.target import Target
 
 
 @dataclass(frozen=True, slots=True)
