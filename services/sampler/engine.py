@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,25 +12,13 @@ from hetspec.decoding.choose import Logprobs
 from hetspec.decoding.constraint import DeadEnd
 from hetspec.decoding.matcher import Matchers
 from hetspec.decoding.score import score
-from hetspec.decoding.walk import Row, Steps, WalkSpec, walk
+from hetspec.decoding.walk import Steps, WalkSpec, walk
 from hetspec.rpc.messages import ErrorCode, PassResult, Rows, TokenLogprobs, UnitError, Walk, WalkItem, WorkTrace
-from hetspec.rpc.work import ShouldStop, Stopped
+from hetspec.rpc.work import ShouldStop
 from sampler.checks import MAX_LOGPROBS as MAX_LOGPROBS
 from sampler.checks import Scoring, checked_hidden, checked_scoring, checked_walk
-
-
-class Head(Protocol):
-    """Final norm and LM head. Logits of a row do not depend on the rows beside it."""
-
-    @property
-    def vocab_size(self) -> int: ...
-
-    @property
-    def hidden_size(self) -> int: ...
-
-    def logits(self, hidden: Rows) -> NDArray[np.float32]:
-        """float32 [rows, hidden_size], before the final norm -> float32 [rows, vocab_size], the caller's to change."""
-        ...
+from sampler.rows import Head as Head
+from sampler.rows import Projection, Walked, WalkedRows
 
 
 class SamplerEngine:
@@ -58,7 +45,7 @@ class SamplerEngine:
         """A walk an item, or UnitError: INVALID for one that breaks the contract, DEAD_END where its grammar leaves no
         token to choose. Raises Stopped between steps."""
         self._check_weights()
-        projection = _Projection(self._head, should_stop)
+        projection = Projection(self._head, should_stop)
         checked = [self._check(item) for item in items]
         walks = iter(self._walk([one for one in checked if isinstance(one, _Walking)], projection))
         results: list[Walk | UnitError] = []
@@ -87,20 +74,12 @@ class SamplerEngine:
         except DeadEnd as error:
             return UnitError(ErrorCode.DEAD_END, str(error))
 
-    def _walk(self, walking: Sequence[_Walking], projection: _Projection) -> list[Walk | UnitError]:
-        ready = {i: projection.logits(one.hidden) for i, one in enumerate(walking) if one.eager}
-
-        def project(rows: Sequence[Row]) -> NDArray[np.float32]:
-            asked = [walking[i].hidden[row] for i, row in rows if i not in ready]
-            if len(asked) == len(rows):
-                return projection.logits(np.stack(asked))
-            found = iter(projection.logits(np.stack(asked)) if asked else ())
-            return np.stack([ready[i][row] if i in ready else next(found) for i, row in rows])
-
-        steps = walk([one.spec for one in walking], project, self._missing)
+    def _walk(self, walking: Sequence[_Walking], projection: Projection) -> list[Walk | UnitError]:
+        rows = WalkedRows([Walked(one.spec.tree, one.hidden, one.eager) for one in walking], projection)
+        steps = walk([one.spec for one in walking], rows.logits, self._missing)
         return [_to_walk(one) for one in steps]
 
-    def _score(self, one: _Scored, projection: _Projection) -> Walk:
+    def _score(self, one: _Scored, projection: Projection) -> Walk:
         def project(rows: range) -> NDArray[np.float32]:
             return projection.logits(one.hidden[rows.start : rows.stop])
 
@@ -122,21 +101,6 @@ class _Scored:
 
     scoring: Scoring
     hidden: Rows
-
-
-class _Projection:
-    """The head during one task: stops between steps when told to, and counts the rows."""
-
-    def __init__(self, head: Head, should_stop: ShouldStop) -> None:
-        self._head = head
-        self._should_stop = should_stop
-        self.rows = 0
-
-    def logits(self, hidden: Rows) -> NDArray[np.float32]:
-        if self._should_stop():
-            raise Stopped
-        self.rows += len(hidden)
-        return self._head.logits(hidden)
 
 
 def _to_walk(steps: Steps) -> Walk | UnitError:

@@ -85,14 +85,35 @@ def run_alone(engine: SamplerEngine, item: WalkItem) -> Walk | UnitError:
     return result
 
 
-def test_items_walk_in_lockstep_and_the_trace_counts_projected_rows() -> None:
+def test_items_walk_in_lockstep_by_passes_of_four_rows_and_the_trace_counts_those_of_use() -> None:
     head = StandInHead()
     long, short = Chain.of(head, 3, seed=1), Chain.of(head, 0, seed=2)
     head.heights.clear()
     result = engine_of(head).run([long.item, short.item], lambda: False)
     assert result.items == (Walk(long.tokens, (0, 1, 2)), Walk(short.tokens, ()))
-    assert head.heights == [2, 1, 1, 1]
+    assert head.heights == [4, 1]
     assert result.trace == WorkTrace(head_rows=5)
+
+
+def test_rows_that_a_walk_does_not_come_to_are_no_use_and_change_nothing() -> None:
+    head = StandInHead()
+    chain = Chain.of(head, 5, seed=4)
+    first = (chain.tokens[0] + 1) % (head.vocab_size - 1)
+    astray = replace(chain.item, tree=TokenTree((first, *chain.item.tree.tokens), (-1, 0, *range(1, 5))))
+    hidden = np.concatenate([chain.rows[:1], chain.rows])
+    head.heights.clear()
+    result = engine_of(head).run([replace(astray, hidden=rows_to_bytes(hidden))], lambda: False)
+    assert result.items == (Walk(chain.tokens[:1], ()),)
+    assert (head.heights, result.trace) == ([4], WorkTrace(head_rows=1))
+
+
+def test_many_walks_take_no_rows_along() -> None:
+    head = StandInHead()
+    chains = [Chain.of(head, 2, seed=seed) for seed in range(5)]
+    head.heights.clear()
+    result = engine_of(head).run([chain.item for chain in chains], lambda: False)
+    assert result.items == tuple(Walk(chain.tokens, (0, 1)) for chain in chains)
+    assert (head.heights, result.trace.head_rows) == ([5, 5, 5], 15)
 
 
 def test_an_item_is_answered_the_same_alone_and_among_others() -> None:
@@ -211,10 +232,10 @@ def test_a_task_told_to_stop_projects_nothing_more() -> None:
     head = StandInHead()
     chain = Chain.of(head, 5, seed=6)
     head.heights.clear()
-    answers = iter([False, False, True])
+    answers = iter([False, True])
     with pytest.raises(Stopped):
         engine_of(head).run([chain.item], lambda: next(answers))
-    assert head.heights == [1, 1]
+    assert head.heights == [4]
 
 
 def test_weights_that_are_no_longer_valid_fail_the_task() -> None:

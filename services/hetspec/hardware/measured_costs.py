@@ -10,7 +10,7 @@ from hetspec.hardware.flash import ReadAhead, stream
 from hetspec.hardware.ledger import Ledger
 from hetspec.hardware.measured import Measured
 from hetspec.hardware.platform import Role
-from hetspec.hardware.work import DraftWork, ItemRows, VerifyWork, WalkWork
+from hetspec.hardware.work import ROWS_TOGETHER, DraftWork, ItemRows, VerifyWork, WalkWork
 
 _BUFFER_LAYERS = 1
 
@@ -74,8 +74,8 @@ class MeasuredCosts:
     def walk(self, work: WalkWork, taken: object) -> Cost:
         ledger, head = self._open(), self._measured.head
         if work.head_rows:
-            alone = work.head_rows * head.ns(1) if work.lazy else head.ns(work.head_rows)
-            ledger.hold(Component.COMPUTE, alone)
+            passes, rest = divmod(work.head_rows, ROWS_TOGETHER) if work.lazy else (0, work.head_rows)
+            ledger.hold(Component.COMPUTE, passes * head.ns(ROWS_TOGETHER) + (head.ns(rest) if rest else 0))
         return ledger.close()
 
     def device_of(self, role: Role) -> str:

@@ -6,6 +6,8 @@ from dataclasses import dataclass
 
 from hetspec.hardware.platform import Role
 
+ROWS_TOGETHER = 4  # rows of a walk that this project's sampler takes through the head in one pass over its weights
+
 
 @dataclass(frozen=True, slots=True)
 class ItemRows:
@@ -44,10 +46,10 @@ class DraftWork:
 
 @dataclass(frozen=True, slots=True)
 class WalkWork:
-    """Rows that went through the target's LM head: one after another along the accepted paths (lazy), or all at once.
+    """Rows that went through the target's LM head: along the accepted paths (lazy), or all at once.
 
-    rows: hidden rows that were handed over, of all items. head_rows: projected. role: the sampler, or the pre-sampler,
-    which is the drafter and has the rows itself.
+    rows: hidden rows that were handed over, of all items. head_rows: projected and of use. role: the sampler, or the
+    pre-sampler, which is the drafter and has the rows itself.
     """
 
     rows: int
