@@ -11,7 +11,7 @@ from safetensors.numpy import save_file
 
 from hetspec.model.acceptance_artefact import AcceptanceArtefact, AcceptanceConfig
 from hetspec.model.artefact import MadeFor
-from hetspec.model.checkpoint import open_checkpoint
+from hetspec.model.checkpoint import open_checkpoint, open_draft
 from hetspec.model.checkpoint.acceptance_folder import CONFIG_FILE, WEIGHTS_FILE
 
 NOBODY = MadeFor("nobody", "0" * 32)
@@ -33,7 +33,8 @@ def random_head(hidden_size: int, blocks: int = 2, logit: float = 0.0, seed: int
 
 def make_acceptance(folder: Path, target: Path, draft: Path, cache_dir: Path, logit: float = 0.0) -> Path:
     """A folder made for these checkpoints."""
-    opened, drafting = open_checkpoint(target), open_checkpoint(draft)
+    opened = open_checkpoint(target)
+    drafting = open_draft(draft, opened, cache_dir)
     made = random_head(drafting.config.hidden_size, logit=logit)
     names = {
         "target": MadeFor(opened.config.name, opened.fingerprint(cache_dir)),

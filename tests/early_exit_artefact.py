@@ -19,8 +19,8 @@ NOBODY = MadeFor("nobody", "0" * 32)
 
 def random_predictor(hidden_size: int, layer: int, threshold: float, seed: int = 0) -> EarlyExitArtefact:
     config = EarlyExitConfig(
-        target=NOBODY, draft=NOBODY, hidden_size=hidden_size, rms_eps=1e-5, layer=layer, rank=4, row_features=3,
-        units=5, recall=0.5, threshold=threshold,
+        target=NOBODY, draft=NOBODY, hidden_size=hidden_size, rms_eps=1e-5, layer=layer, rank=4, bends=6,
+        answers=2, row_features=3, units=5, recall=0.5, threshold=threshold,
     )  # fmt: skip
     rng = np.random.default_rng(seed)
     weights: dict[str, NDArray[np.float32]] = {

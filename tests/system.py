@@ -25,9 +25,8 @@ from hetspec.decoding.constraint import Grammar
 from hetspec.decoding.sampling import NoiseKey, Sampling
 from hetspec.rpc.channel import KeepAlive, open_channel
 from hetspec.rpc.contracts import DRAFT, VERIFY, WALK, Contract
-from hetspec.rpc.messages import Draft, DraftItem
 from hetspec.rpc.server import Server, ServerSettings, Service
-from hetspec.rpc.unit import UnitService
+from hetspec.rpc.unit import LoadedUnit, Offer, UnitService
 from hetspec.v1 import common_pb2
 from orchestrator.clock.clock import Arrival
 from orchestrator.clock.settings import WorldSettings
@@ -66,6 +65,8 @@ class Ask:
     disabled: frozenset[Part] = frozenset()
     outcomes: int = 1
     drafting: Drafting = Drafting.FIXED
+    shares_edc: bool = False
+    fits_tvc: bool = False
 
     def request(self, deadline: float | None = None) -> GenerationRequest:
         return GenerationRequest(
@@ -84,6 +85,8 @@ class Ask:
             disabled=self.disabled,
             outcomes=self.outcomes,
             drafting=self.drafting,
+            shares_edc=self.shares_edc,
+            fits_tvc=self.fits_tvc,
         )
 
 
@@ -188,9 +191,22 @@ def drafter_settings(setup: Setup, store: str) -> DrafterSettings:
     )
 
 
-def drafter_service(setup: Setup, store: str) -> UnitService[DraftItem, Draft]:
+Around = Callable[[LoadedUnit[Any, Any]], LoadedUnit[Any, Any]]
+
+
+def unit_service(kind: str, setup: Setup, store: str, around: Around = lambda loaded: loaded) -> UnitService[Any, Any]:
+    """around: what takes the place of everything that is loaded."""
+    if kind == "verifier":
+        return UnitService(VERIFY, lambda: around(verifier_unit.load(verifier_settings(setup, store))))
+    if kind == "sampler":
+        return UnitService(WALK, lambda: around(sampler_unit.load(sampler_settings(setup, store))))
     settings = drafter_settings(setup, store)
-    return UnitService(DRAFT, lambda: drafter_unit.load(settings), beside=held_target(settings))
+    beside = [around_offer(offer, around) for offer in held_target(settings)]
+    return UnitService(DRAFT, lambda: around(drafter_unit.load(settings)), beside=beside)
+
+
+def around_offer(offer: Offer[Any, Any], around: Around) -> Offer[Any, Any]:
+    return replace(offer, load=lambda: around(offer.load()))
 
 
 class Requests:
@@ -262,10 +278,8 @@ class System(Requests):
     async def _start(self) -> None:
         setup, enter = self._setup, self._stack.enter_async_context
         store = await enter(serving(weight_store(setup)))
-        verifier = UnitService(VERIFY, lambda: verifier_unit.load(verifier_settings(setup, store)))
-        drafter = drafter_service(setup, store)
-        sampler = UnitService(WALK, lambda: sampler_unit.load(sampler_settings(setup, store)))
-        self.addresses = Addresses(store, *[await enter(serving(unit)) for unit in (verifier, drafter, sampler)])
+        units = [await enter(serving(unit_service(kind, setup, store))) for kind in UNITS]
+        self.addresses = Addresses(store, *units)
         self._stack.push_async_callback(self._close_engine)
         await self._start_engine(setup)
 

@@ -1,7 +1,12 @@
-"""What the Chrome trace event format asks of a file, and what ours promises beyond it."""
+"""What the Chrome trace event format asks of a file, and what ours promises beyond it.
+
+Read from the format's description, not from what writes ours: "Trace Event Format",
+https://docs.google.com/document/d/1CvAClvFfyA5R-PhYUmn5OOQtYMH4h6I0nSsKchNAySU.
+"""
 
 from __future__ import annotations
 
+import json
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import pairwise
@@ -9,9 +14,23 @@ from math import isfinite
 from typing import Any
 
 Event = Mapping[str, Any]
-_PHASES = {"M", "X", "b", "e", "i", "s", "f"}
 _METADATA = {"process_name": "name", "process_sort_index": "sort_index", "thread_name": "name"}
 _METADATA |= {"thread_sort_index": "sort_index"}
+
+
+_FIELDS = {"ph", "name", "ts", "pid", "tid"}  # of every event here; what more its phase asks for:
+_MORE = {"M": {"args"}, "X": {"cat", "dur", "args"}, "b": {"cat", "id"}, "e": {"cat", "id"}, "i": {"cat", "s"}}
+_MORE |= {"s": {"cat", "id"}, "f": {"cat", "id", "bp"}}
+
+
+def read(text: str) -> dict[str, Any]:
+    """As a strict reader takes it: NaN and infinity are no JSON."""
+
+    def refuse(constant: str) -> None:
+        raise AssertionError(f"{constant} is no JSON")
+
+    told: dict[str, Any] = json.loads(text, parse_constant=refuse)
+    return told
 
 
 def ns(microseconds: float) -> int:
@@ -58,6 +77,8 @@ def check(told: Mapping[str, Any]) -> None:
     for pid in {event["pid"] for event in events}:
         own = [event for event in events if event["pid"] == pid]
         assert sum(event["name"] == "process_name" for event in own) == 1
+        named = [event["tid"] for event in own if event["name"] == "thread_name"]
+        assert len(named) == len(set(named))
         assert {event["tid"] for event in own if event["ph"] != "M"} <= lanes(told, pid).keys()
         times = [event["ts"] for event in own if event["ph"] != "M"]
         assert times == sorted(times)
@@ -72,9 +93,8 @@ def check(told: Mapping[str, Any]) -> None:
 
 
 def _check_event(event: Event) -> None:
-    assert event["ph"] in _PHASES
-    assert isinstance(event["name"], str)
-    assert event["name"]
+    assert event.keys() == _FIELDS | _MORE[event["ph"]]
+    assert all(isinstance(event[field], str) and event[field] for field in ("name", "cat") if field in event)
     assert all(type(event[field]) is int for field in ("pid", "tid"))
     assert isfinite(event["ts"])
     assert event["ts"] >= 0

@@ -187,11 +187,9 @@ class _Pending:
 
 def _new_growth(session: DraftSession, item: DraftItem, matcher: GrammarMatcher | None) -> Growth:
     """Of a new tree, with what must follow, and runs that occurred before, as far as the grammar allows them."""
-    growth = Growth(item.policy)
-    if matcher is not None and DRAFT_SOURCE_GRAMMAR in item.policy.sources:
-        growth.add_run(matcher.forced(), 1.0, DRAFT_SOURCE_GRAMMAR)
-    session.state.look_up(growth, item.policy, _allowed(matcher))
-    return growth
+    follows_grammar = DRAFT_SOURCE_GRAMMAR in item.policy.sources
+    forced = matcher.forced() if matcher is not None and follows_grammar else ()
+    return session.state.new_growth(item.policy, _allowed(matcher), forced)
 
 
 def _look_ahead(session: DraftSession, item: DraftItem, look: LookAhead, matcher: GrammarMatcher | None) -> Growing:

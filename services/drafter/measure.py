@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import time
-from itertools import count
+from functools import partial
+from itertools import accumulate, count
 
 import numpy as np
 
@@ -39,7 +40,6 @@ def step_curve(engine: DrafterEngine, feature_size: int) -> CostCurve:
         engine.release([update.session])
         return taken_ns
 
-    def step_ns(rows: int) -> int:
-        return max(1, (draft_ns(rows, 1 + _STEPS) - draft_ns(rows, 1)) // _STEPS)
-
-    return measured_curve(STEP_ROWS, step_ns)
+    short, long = (measured_curve(STEP_ROWS, partial(draft_ns, depth=depth)) for depth in (1, 1 + _STEPS))
+    steps = (max(1, round((long(rows) - short(rows)) / _STEPS)) for rows in STEP_ROWS)
+    return CostCurve(tuple(zip(STEP_ROWS, accumulate(steps, max), strict=True)))

@@ -18,6 +18,7 @@ CHAINS = ("NPU + LPDDR5 in turn", "NPU + PIM in turn", "operators wait", "operat
 ASYNC_NO_AAU, ASYNC, WITH_EDC, WITH_TVC, WITH_OUTCOMES = (
     "async without AAU", "async", "+ EDC", "+ TVC", "+ 4 outcomes",
 )  # fmt: skip
+EDC_SHARED, EDC_SHARED_ALONE, TVC_FITTED = "ahasd, EDC shared", "ahasd without tvc, EDC shared", "ahasd, TVC fitted"
 _LENGTH = 5
 _LENGTHS = (2, 3, 5, 8)
 _ALL_AHEAD = {Part.EDC, Part.TVC, Part.BATCH_LENGTH}
@@ -115,9 +116,18 @@ def left_out() -> list[Policy]:
     ]
 
 
+def learning() -> list[Policy]:
+    """Where drafting control learns, and what check control foretells times by."""
+    return [
+        ahasd(EDC_SHARED, shares_edc=True),
+        ahasd(EDC_SHARED_ALONE, frozenset({Part.TVC}), shares_edc=True),
+        ahasd(TVC_FITTED, fits_tvc=True),
+    ]
+
+
 def algorithms() -> list[Policy]:
     """Each with all of ahasd, and in turn on the same hardware."""
-    names = (Drafting.SVIP, Drafting.ADAEDL, Drafting.BANDITSPEC_UCB, Drafting.BANDITSPEC_EXP3)
+    names = [name for name in Drafting if name is not Drafting.FIXED]
     return [
         policy
         for name in names
@@ -159,7 +169,7 @@ def sensitivity() -> list[Policy]:
 
 
 def all_policies() -> list[Policy]:
-    return [*baselines(), *ladder(), *left_out(), *algorithms(), *trees(), *sensitivity()]
+    return [*baselines(), *ladder(), *left_out(), *learning(), *algorithms(), *trees(), *sensitivity()]
 
 
 def best_of(names: Sequence[str], prefix: str) -> list[str]:

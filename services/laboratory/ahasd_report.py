@@ -18,6 +18,14 @@ _HEAD = (
     "", "tokens/s", "over LPDDR5, 5", "over LPDDR5, best", "tokens/round", "survived", "dropped", "checks", "NPU idle",
     "PIM idle", "mJ/token", "energy over LPDDR5, 5",
 )  # fmt: skip
+_FORETOLD = (
+    "", "policy", "EDC right", "verification, tables", "fitted", "drafting, tables", "fitted", "checks, tables",
+    "fitted",
+)  # fmt: skip
+_CONTROLLED = (
+    known.WITH_EDC, known.WITH_TVC, "ahasd", "ahasd without tvc", known.EDC_SHARED, known.EDC_SHARED_ALONE,
+    known.TVC_FITTED, "full",
+)  # fmt: skip
 _DEVICES = ("npu", "pim")
 
 
@@ -38,6 +46,7 @@ class AhasdReport:
         yield "mean over pairs", self._means()
         for figures in self.all:
             yield figures.pair, [_HEAD, *(_row(figures, name) for name in _shown(figures))]
+        yield "what control foretold", [_FORETOLD, *(row for figures in self.all for row in _foretold(figures))]
         if self.excluded:
             yield "not possible", self._excluded()
 
@@ -106,10 +115,26 @@ def _row(figures: Figures, name: str) -> tuple[str, ...]:
     )
 
 
+def _foretold(figures: Figures) -> Iterator[tuple[str, ...]]:
+    """How often drafting control was right about a batch; mean errors of what check control foretold of tasks."""
+    for name in _CONTROLLED:
+        if (one := figures.outcomes.get(name)) is not None:
+            right = f"{one.foretold / one.batches:.0%}" if one.batches else ""
+            errors = [f"{error:.1%}" if error is not None else "" for error in _errors(one)]
+            yield (figures.pair, name, right, *errors)
+
+
+def _errors(one: Outcome) -> list[float | None]:
+    kinds = (one.errors.verification, one.errors.drafting, one.errors.pre_verification)
+    return [error if kind.tasks else None for kind in kinds for error in (kind.tables, kind.fitted)]
+
+
 _COLUMNS = (
     "answer_tokens", "decoded_tokens", "rounds", "nodes_verified", "nodes_accepted", "drafted_ahead", "dropped",
     "survived", "lost", "checks", "checks_failed", "ms_per_token", "tokens_per_round", "mj_per_token", "npu_idle",
-    "pim_idle", "over_lpddr5_in_turn_5", "energy_over_lpddr5_in_turn_5",
+    "pim_idle", "over_lpddr5_in_turn_5", "energy_over_lpddr5_in_turn_5", "edc_right", "verification_error_tables",
+    "verification_error_fitted", "drafting_error_tables", "drafting_error_fitted", "check_error_tables",
+    "check_error_fitted",
 )  # fmt: skip
 
 
@@ -119,7 +144,9 @@ def _cells(figures: Figures, name: str, one: Outcome) -> tuple[str, ...]:
         one.decode_ns / 1e6, one.accept_length, one.token_pj / 1e9, *map(one.idle_share, _DEVICES),
         figures.speed(name, known.DRAM_CHAIN), _energy(figures, name),
     )  # fmt: skip
-    return (*map(str, (*counts, one.lost, one.checks, one.failed)), *(f"{ratio:.3f}" for ratio in ratios))
+    right = one.foretold / one.batches if one.batches else None
+    foretold = ("" if ratio is None else f"{ratio:.3f}" for ratio in (right, *_errors(one)))
+    return (*map(str, (*counts, one.lost, one.checks, one.failed)), *(f"{ratio:.3f}" for ratio in ratios), *foretold)
 
 
 def _mean(values: Sequence[float]) -> float:

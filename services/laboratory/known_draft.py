@@ -10,11 +10,12 @@ from hetspec.drafting.costs import LAST_STRETCH
 from hetspec.drafting.draft_model import DraftRequest
 from hetspec.drafting.feature_state import FeatureState
 from hetspec.drafting.model_state import ModelState, TokenState
+from hetspec.drafting.nodes import Proposal
 from hetspec.model.config import ModelConfig
 from hetspec.model.kv import KVCache, PagePool
 from hetspec.rpc.messages import WorkTrace
 from hetspec.rpc.work import ShouldStop
-from laboratory.proposals import Proposals
+from laboratory.proposals import Judge, Proposals
 
 _PASS_ROWS = 512  # of the drafter unit's passes
 _KV_TOKENS = 1 << 20
@@ -33,8 +34,12 @@ class DraftShape:
 class KnownDraftModel:
     """As DraftModel. Sessions keep what it would have read, over a cache whose rows are next to nothing."""
 
-    def __init__(self, proposals: Proposals, shape: DraftShape, target: ModelConfig) -> None:
+    def __init__(
+        self, proposals: Proposals, shape: DraftShape, target: ModelConfig, judge: Judge | None = None
+    ) -> None:
+        """judge: None where there is no acceptance head."""
         self._proposals = proposals
+        self._judge = judge
         self.shape = shape
         self._pool = PagePool(replace(target, n_layers=1, n_heads=1, n_kv_heads=1, head_dim=2), _KV_TOKENS)
         self._steps: list[int] = []
@@ -47,7 +52,7 @@ class KnownDraftModel:
 
     @property
     def judges_acceptance(self) -> bool:
-        return False
+        return self._judge is not None
 
     @property
     def hidden_size(self) -> int:
@@ -97,7 +102,7 @@ class KnownDraftModel:
 
     def _feed(self, request: DraftRequest, nodes: Sequence[int]) -> None:
         cache, growth = request.state.cache, request.growth
-        cache.reserve(cache.length + len(growth.nodes.fed_tree(nodes)))
+        cache.reserve(cache.length + growth.nodes.fed_count + len(nodes))
         self._step([cache.length + growth.nodes.depth(node) for node in nodes])
         growth.feed(nodes)
 
@@ -109,5 +114,12 @@ class KnownDraftModel:
         growth = request.growth
         proposals = self._proposals.propose(request.position, [tuple(growth.nodes.path(node)) for node in nodes])
         for node, found in zip(nodes, proposals, strict=True):
-            growth.branch(node, found)
+            growth.branch(node, self._judged(request, node, found))
         self._head_rows += len(nodes)
+
+    def _judged(self, request: DraftRequest, node: int, found: Proposal) -> Proposal:
+        if self._judge is None or not request.judged or node == ROOT:
+            return found
+        nodes = request.growth.nodes
+        chance = self._judge(request.position, tuple(nodes.path(node)), nodes[node].probability)
+        return replace(found, acceptance=chance)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import numpy as np
+
 from hetspec.decoding.adjust import Adjuster
 from hetspec.decoding.constraint import Constraint, Past
 from hetspec.decoding.sampling import NoiseKey, Sampling
@@ -11,7 +13,9 @@ from hetspec.decoding.tree import ROOT
 from hetspec.drafting.draft_model import DraftModel, DraftRequest
 from hetspec.drafting.growing import Grown
 from hetspec.drafting.model_state import ModelState
-from hetspec.drafting.nodes import Nodes, Proposal
+from hetspec.drafting.nodes import Guess, Nodes, Proposal
+from hetspec.model.acceptance import AcceptanceHead
+from hetspec.model.transformer import Rows
 from hetspec.rpc.messages import Draft
 from hetspec.v1.drafter_pb2 import DRAFT_SOURCE_MODEL
 from laboratory.errors import StudyError
@@ -23,12 +27,13 @@ class ModelledProposals:
     """Keeps those of one answer. The model's cache holds the whole answer, and is forked for each length that is asked
     about; the tree of all that was asked grows there."""
 
-    def __init__(self, record: Record, model: DraftModel) -> None:
-        """Raises StudyError where the model reads rows that the record lacks."""
+    def __init__(self, record: Record, model: DraftModel, head: AcceptanceHead | None = None) -> None:
+        """head: for `judge`. Raises StudyError where the model reads rows that the record lacks."""
         if model.reads_features and not record.has_rows:
             raise StudyError("the draft reads the target's hidden rows, and the record has none: record with --rows")
         self._record = record
         self._model = model
+        self._head = head
         self._place = -1
         self._whole: ModelState | None = None
         self._trees: dict[int, _Tree] = {}  # by length
@@ -51,6 +56,13 @@ class ModelledProposals:
         if tree.asks(paths):
             self._grow(tree, length)
         return [tree.found[path] for path in paths]
+
+    def judge(self, length: int, path: Path, probability: float) -> float:
+        """See `laboratory.proposals.Judge`; of a path that was proposed for."""
+        assert self._head is not None
+        row = self._trees[length].output(path)
+        (chance,) = self._head.chances(row[None], np.array([probability], np.float32))
+        return float(chance)
 
     def close(self) -> None:
         """Frees what the model holds of the answer."""
@@ -98,11 +110,13 @@ class _Tree:
 
     def asks(self, paths: Sequence[Path]) -> bool:
         """Whether the model has something to say to it."""
-        missing = {path[:depth] for path in paths for depth in range(1, len(path) + 1)} - self.found.keys()
-        deepest = max(map(len, missing), default=0)
-        self._levels = [
-            [self._node_at(path) for path in sorted(missing) if len(path) == depth] for depth in range(1, deepest + 1)
-        ]
+        new = [path for path in paths if path not in self.found]
+        missing = {path[:depth] for path in new for depth in range(1, len(path) + 1)} - self.found.keys()
+        steps: dict[Path, int] = {}  # in which each is fed: as soon as its parent is
+        for path in sorted(missing, key=lambda path: (len(path), path)):
+            steps[path] = steps.get(path[:-1], -1) + 1
+        last = max(steps.values(), default=-1)
+        self._levels = [[self._node_at(path) for path, at in steps.items() if at == step] for step in range(last + 1)]
         return bool(missing)
 
     @property
@@ -127,10 +141,14 @@ class _Tree:
     def finish(self) -> Grown:
         return Grown(self.nodes, (), Draft())
 
+    def output(self, path: Path) -> Rows:
+        """float32 [hidden]: the model's, behind the path."""
+        return self.nodes.outputs[self._node_at(path)]
+
     def _node_at(self, path: Path) -> int:
         node = ROOT
         for token in path:
-            self.nodes.add(node, [(token, 1.0)], DRAFT_SOURCE_MODEL)
+            self.nodes.add(node, [Guess(token, 1.0, DRAFT_SOURCE_MODEL)])
             child = self.nodes.child(node, token)
             assert child is not None
             node = child

@@ -10,6 +10,7 @@ from hetspec.hardware.cost import Component
 from orchestrator.clock.presence import Key
 from orchestrator.engine.request import Statistics
 from orchestrator.policies.control import AheadReport
+from orchestrator.policies.tvc import TvcReport
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,7 +21,8 @@ class Outcome:
     of which reads the prompt's end. nodes: drafted ones that the target verified; accepted: of these. first_ns: until
     the first token; total_ns: until the last. time_ns: by device and component. Of what was drafted ahead: drafted,
     nodes; dropped, those that were never verified; survived, lost: verifications after which it was of use, or void;
-    checks: by the drafter; failed: of these.
+    checks: by the drafter; failed: of these. batches: whose verdict drafting control foretold; foretold: rightly.
+    errors: of what check control foretold.
     """
 
     tokens: int = 0
@@ -35,10 +37,13 @@ class Outcome:
     lost: int = 0
     checks: int = 0
     failed: int = 0
+    batches: int = 0
+    foretold: int = 0
     first_ns: int = 0
     total_ns: int = 0
     energy_pj: int = 0
     time_ns: Mapping[Key, int] = field(default_factory=dict)
+    errors: TvcReport = TvcReport()
 
     @classmethod
     def of(cls, statistics: Statistics) -> Outcome:
@@ -59,10 +64,13 @@ class Outcome:
             lost=ahead.lost,
             checks=ahead.checks_passed + ahead.checks_failed,
             failed=ahead.checks_failed,
+            batches=ahead.edc.verified if ahead.edc else 0,
+            foretold=ahead.edc.foretold if ahead.edc else 0,
             first_ns=presence.token_ns[0],
             total_ns=presence.total_ns,
             energy_pj=presence.energy_pj().total(),
             time_ns=presence.time_ns(),
+            errors=ahead.tvc or TvcReport(),
         )
 
     @property
@@ -106,10 +114,11 @@ def together(outcomes: Iterable[Outcome]) -> Outcome:
     times = Counter[Key]()
     for one in found:
         times.update(one.time_ns)
-    return Outcome(**counts, time_ns=times)
+    errors = sum((one.errors for one in found), TvcReport())
+    return Outcome(**counts, time_ns=times, errors=errors)
 
 
 _COUNTED = (
     "tokens", "decoded", "rounds", "nodes", "accepted", "rested", "drafted", "dropped", "survived", "lost", "checks",
-    "failed", "first_ns", "total_ns", "energy_pj",
+    "failed", "batches", "foretold", "first_ns", "total_ns", "energy_pj",
 )  # fmt: skip

@@ -19,7 +19,7 @@ def unchanged(hardware: Described) -> Described:
 @dataclass(frozen=True, slots=True)
 class Policy:
     """max_nodes, max_depth: of a draft, at most. hardware: what is changed of it; is_seen: whether the policy's cost
-    curves tell of the change."""
+    curves tell of the change. shares_edc: its answers learn from those before them; then they are given in order."""
 
     name: str
     mode: Mode
@@ -29,6 +29,8 @@ class Policy:
     objective: Objective = Objective.LATENCY
     outcomes: int = 1
     drafting: Drafting = Drafting.FIXED
+    shares_edc: bool = False
+    fits_tvc: bool = False
     hardware: Change = unchanged
     is_seen: bool = True
 
@@ -44,7 +46,7 @@ class Policy:
     def rounds(self, pair: str) -> Hashable:
         """What its rounds depend on: policies of which this is the same draft alike. pair: its hardware and models."""
         seen = (pair, self.hardware if self.is_seen else unchanged, self.objective) if self.sees_costs else ()
-        asked = self.max_nodes, self.max_depth, self.outcomes, self.drafting
+        asked = self.max_nodes, self.max_depth, self.outcomes, self.drafting, self.shares_edc, self.fits_tvc
         return self.mode, asked, self.disabled - {Part.LAZY_HEAD}, seen
 
     def without_rest(self) -> Policy | None:

@@ -6,13 +6,17 @@ out once, and every way of drafting that asks for it again has it for nothing.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Protocol
 
 from hetspec.drafting.nodes import Proposal
 
 Path = tuple[int, ...]
 """Drafted tokens, from the first below the committed ones on."""
+
+Judge = Callable[[int, Path, float], float]
+"""Of a path below the first so many tokens, how likely its last token is to be accepted, which is drafted at this
+probability: what an acceptance head says."""
 
 WIDTH = 8
 """Candidates of a proposal at least: the most that an orchestrator asks for."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Sequence
 from typing import cast
 
@@ -60,6 +61,7 @@ class Rig:
         self._world = World(self._hardware, Unpaced())
         self._bounds = _bounds(record, chunk_tokens)
         self._steps = self._make_steps(draft)
+        self._shared = defaultdict[str, EdcTables](EdcTables)  # by policy
 
     async def answer(self, place: int, policy: Policy) -> Done:
         """The record's answer at this place, decoded so."""
@@ -67,18 +69,19 @@ class Rig:
         request = self._request(place, policy)
         session = Session(f"{policy.name}/{place}", request, Digests("", ""), self._world)
         inner = Generation(
-            session, self._steps, _TokenCount(request, self._record.about.end_ids), self._rounds(session)
+            session, self._steps, _TokenCount(request, self._record.about.end_ids), self._rounds(session, policy)
         )
         generation = PumpedGeneration(inner, self._world, None, lambda tokens: 0)
         async for _ in generation:
             pass
         return Done(Outcome.of(generation.statistics), self._hardware.works)
 
-    def _rounds(self, session: Session) -> Decoding | None:
+    def _rounds(self, session: Session, policy: Policy) -> Decoding | None:
         request = session.request
         if Part.LOOK_AHEAD not in request.parts:
             return None
-        control = control_of(request.parts, request.outcomes, EdcTables())
+        tables = self._shared[policy.name] if request.shares_edc else EdcTables()
+        control = control_of(request.parts, request.outcomes, tables, request.fits_tvc)
         session.statistics.ahead = control.report
         return Pipeline(session, self._steps, control)
 
@@ -97,6 +100,8 @@ class Rig:
             disabled=policy.disabled,
             outcomes=policy.outcomes,
             drafting=policy.drafting,
+            shares_edc=policy.shares_edc,
+            fits_tvc=policy.fits_tvc,
             reuse_prefix=False,
         )
 

@@ -9,13 +9,17 @@ from hetspec.training.corpus.prompts import Prompt
 
 def of_each_category(prompts: Sequence[Prompt], count: int) -> list[Prompt]:
     """`count` at equal distances within each category, fewer where it has no more; in the file's order. 0: all."""
+    return [prompts[place] for place in places_of_each([prompt.category for prompt in prompts], count)]
+
+
+def places_of_each(categories: Sequence[str], count: int) -> list[int]:
+    """categories: of all prompts."""
     if count == 0:
-        return list(prompts)
+        return list(range(len(categories)))
     places: dict[str, list[int]] = {}
-    for place, prompt in enumerate(prompts):
-        places.setdefault(prompt.category, []).append(place)
-    chosen = [_spread(found, count) for found in places.values()]
-    return [prompts[place] for place in sorted(place for found in chosen for place in found)]
+    for place, category in enumerate(categories):
+        places.setdefault(category, []).append(place)
+    return sorted(place for found in places.values() for place in _spread(found, count))
 
 
 def _spread(places: Sequence[int], count: int) -> list[int]:

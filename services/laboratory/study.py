@@ -61,20 +61,20 @@ class Study:
         self._rigs: dict[tuple[str, Change], Rig] = {}
         self._runner = asyncio.Runner()
 
-    def answer(self, place: int) -> list[Outcome]:
-        """Of the record's answer at this place, run by run. Raises StudyError."""
+    def answer(self, place: int, runs: Sequence[Run] | None = None) -> list[Outcome]:
+        """Of the record's answer at this place, by these of its runs, or all. Raises StudyError."""
         self._draft.proposals.turn_to(place)
-        return self._runner.run(self._answer(place))
+        return self._runner.run(self._answer(place, self._runs if runs is None else runs))
 
     def close(self) -> None:
         self._runner.close()
         self._draft.close()
 
-    async def _answer(self, place: int) -> list[Outcome]:
+    async def _answer(self, place: int, runs: Sequence[Run]) -> list[Outcome]:
         self._rigs = self._rigs or self._on_each(partial(Rig, self._record, self._draft.model, self._draft.shapes))
         done: dict[Hashable, Done] = {}
         outcomes = []
-        for pair, policy in self._runs:
+        for pair, policy in runs:
             known = _alike(policy, pair, done)
             if known is None:
                 known = await self._rigs[pair.name, policy.hardware].answer(place, policy)

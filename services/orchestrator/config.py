@@ -58,7 +58,7 @@ class OrchestratorSettings(ServiceSettings):
     drafter: Addresses = "127.0.0.1:7003"
     sampler: Addresses = "127.0.0.1:7004"
 
-    mode: Literal["plain", "chain", "tree", "lever", "ahasd", "full"] = "tree"  # of requests that name none
+    mode: Literal["plain", "chain", "tree", "lever", "ahasd", "full"] = "lever"  # of requests that name none
     # Likewise, where no costs size the tree; a row of a pass costs about so much of it.
     min_gain: Annotated[float, Field(ge=0, le=1)] = 0.3
     # The time that answers tell and policies go by: the host's, or that of emulated hardware.

@@ -14,7 +14,7 @@ class WeightStoreSettings(ServiceSettings):
     """target: a GGUF file or a Hugging Face directory; without one, the installed small model. draft: a draft folder
     made for the target, or what a target may be; without one, what is shipped for the installed model; none.
     early_exit: likewise, of predictors made for the target. acceptance: an acceptance head that was made for target and
-    draft; none."""
+    draft; without one, what is shipped for the draft that is; none."""
 
     port: Port = 7001
     target: Path | None = None
@@ -42,4 +42,9 @@ class WeightStoreSettings(ServiceSettings):
         return None
 
     def acceptance_folder(self) -> Path | None:
-        return self.acceptance.expanduser() if isinstance(self.acceptance, Path) else None
+        """Raises CheckpointError when what is shipped is damaged."""
+        if isinstance(self.acceptance, Path):
+            return self.acceptance.expanduser()
+        if self.acceptance is self.draft is self.target is None:
+            return shipped.checked(shipped.ACCEPTANCE)
+        return None

@@ -78,7 +78,7 @@ def test_every_option_is_sent_as_the_api_names_it(run_here, tmp_path):
     given += ["--ignore-eos", "--stop", "x", "--stop", "y", "--logit-bias", "42=-100", "--logit-bias", "7=1.5"]
     given += ["--model", "m", "--mode", "tree", "--max-nodes", "8", "--max-depth", "4", "--min-gain", "0.1"]
     given += ["--no-prefix-cache", "--disable", "early_exit", "--disable", "no_draft", "--objective", "energy"]
-    given += ["--drafting", "svip"]
+    given += ["--drafting", "svip", "--outcomes", "4", "--edc", "shared", "--tvc", "fitted"]
     with raw(events()) as server:
         run_here("generate", "hi", *given, "--json-schema", str(schema), "--regex", "a+", url=server.url)
         run_here("generate", "hi", "--raw", "--echo", "--grammar", str(grammar), url=server.url)
@@ -94,6 +94,7 @@ def test_every_option_is_sent_as_the_api_names_it(run_here, tmp_path):
         "hetspec": {
             "mode": "tree", "max_nodes": 8, "max_depth": 4, "min_gain": 0.1, "regex": "a+", "prefix_cache": False,
             "disable": ["early_exit", "no_draft"], "objective": "energy", "drafting": "svip",
+            "outcomes": 4, "edc": "shared", "tvc": "fitted",
         },
     }  # fmt: skip
     assert second == {"prompt": "hi", "echo": True, "hetspec": {"grammar": "root ::= 'a'"}} | streaming

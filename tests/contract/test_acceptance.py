@@ -17,7 +17,6 @@ from hetspec.rpc.messages import DraftItem, DraftPolicy, ErrorCode, SessionUpdat
 from hetspec.rpc.server import Server, ServerSettings
 from tests.acceptance_artefact import make_acceptance
 from tests.models import make_checkpoint
-from weight_store.config import WeightStoreSettings
 from weight_store.servicer import WeightStoreService
 from weight_store.store import Store
 
@@ -63,12 +62,6 @@ def test_head_that_fits_no_draft_here_is_refused(roles: dict[str, str], problem:
     paths = {"target": places["target"], **{role: places[name] for role, name in roles.items()}}
     with pytest.raises(CheckpointError, match=problem):
         Store(paths, places["cache"], acceptance=places["head"]).open()
-
-
-def test_no_head_is_served_unless_one_is_named() -> None:
-    assert WeightStoreSettings().acceptance_folder() is None
-    assert WeightStoreSettings(acceptance="none").acceptance_folder() is None
-    assert WeightStoreSettings(acceptance=Path("~/x")).acceptance_folder() == Path("~/x").expanduser()
 
 
 def test_drafter_without_a_head_refuses_to_judge_by_it() -> None:

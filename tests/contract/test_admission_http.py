@@ -182,8 +182,7 @@ async def test_a_client_that_leaves_stops_every_unit_within_a_task_and_frees_all
         asking = asyncio.create_task(_ask(running.client, body))
         await world.until(lambda: bool(verifier.passes))
         if after_first:
-            drafter = world.drafters[0].engine
-            await world.until(lambda: len(drafter.passes) >= 3)
+            await world.until(lambda: len(verifier.passes) >= 3)
             verifier.entered.clear()
             hold(world)
             await asyncio.to_thread(verifier.entered.wait, 10)

@@ -145,7 +145,7 @@ async def test_levers_parts_and_objective_reach_the_engine_and_its_costs_alone_b
             assert (await client.post(CHAT, json=HELLO | {"hetspec": each})).status_code == 200
     assert {request.mode for request in engine.requests} == {Mode.LEVER}
     bounds = [(request.max_nodes, request.max_depth, request.min_gain) for request in engine.requests]
-    assert bounds == [(64, 16, 0.0), (7, 16, 0.1), (32, 5, 0.2)]
+    assert bounds == [(255, 16, 0.0), (7, 16, 0.1), (32, 5, 0.2)]
     assert [set(request.disabled) for request in engine.requests] == [set(), {"early_exit", "no_draft"}, {"cost_tree"}]
     assert [request.objective for request in engine.requests] == ["latency", "energy", "latency"]
 
@@ -158,6 +158,17 @@ async def test_an_algorithm_that_may_end_chains_early_gets_longer_ones_unless_th
             assert (await client.post(CHAT, json=HELLO | {"hetspec": each})).status_code == 200
     assert [request.drafting for request in engine.requests] == ["fixed", "fixed", "adaedl", "banditspec_exp3"]
     assert [request.max_depth for request in engine.requests] == [5, 5, 16, 3]
+
+
+async def test_what_control_learns_with_is_the_requests_choice(connect):
+    engine = FakeEngine(says("x"))
+    options = ({}, {"edc": "shared"}, {"tvc": "fitted", "outcomes": 4}, {"edc": "session", "tvc": "tables"})
+    async with connect(engine, mode="ahasd") as client:
+        for each in options:
+            assert (await client.post(CHAT, json=HELLO | {"hetspec": each})).status_code == 200
+    assert [request.shares_edc for request in engine.requests] == [False, True, False, False]
+    assert [request.fits_tvc for request in engine.requests] == [False, False, True, False]
+    assert [request.outcomes for request in engine.requests] == [1, 1, 4, 1]
 
 
 async def test_an_algorithm_for_chains_is_refused_where_none_are_drafted(connect):
@@ -285,7 +296,7 @@ REFUSED = [
     ({"stream_options": {"include_usage": True}}, "stream_options"),
     ({"stream": True, "stream_options": {"usage": True}}, "stream_options.usage"),
     ({"hetspec": {"mode": "fast"}}, "hetspec.mode"),
-    ({"hetspec": {"max_nodes": 65}}, "hetspec.max_nodes"),
+    ({"hetspec": {"max_nodes": 256}}, "hetspec.max_nodes"),
     ({"hetspec": {"max_depth": 0}}, "hetspec.max_depth"),
     ({"hetspec": {"min_gain": -0.1}}, "hetspec.min_gain"),
     ({"hetspec": {"min_gain": 1.1}}, "hetspec.min_gain"),
@@ -297,6 +308,11 @@ REFUSED = [
     ({"hetspec": {"mode": "lever", "disable": ["cost_tree"], "objective": "energy"}}, "hetspec.objective"),
     ({"hetspec": {"mode": "tree", "drafting": "svip"}}, "hetspec.drafting"),
     ({"hetspec": {"mode": "chain", "drafting": "greedy"}}, "hetspec.drafting"),
+    ({"hetspec": {"mode": "lever", "tvc": "fitted"}}, "hetspec.tvc"),
+    ({"hetspec": {"mode": "ahasd", "disable": ["tvc"], "tvc": "tables"}}, "hetspec.tvc"),
+    ({"hetspec": {"mode": "full", "tvc": "fit"}}, "hetspec.tvc"),
+    ({"hetspec": {"mode": "full", "disable": ["edc"], "edc": "shared"}}, "hetspec.edc"),
+    ({"hetspec": {"mode": "tree", "outcomes": 2}}, "hetspec.outcomes"),
     ({"hetspec": {"depth": 3}}, "hetspec.depth"),
     ({"messages": []}, "messages"),
     ({"messages": [{"role": "tool", "content": "x"}]}, "messages[0].role"),

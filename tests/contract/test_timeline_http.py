@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import re
 from collections import Counter
 from collections.abc import AsyncIterator
@@ -19,6 +20,7 @@ from orchestrator.api.admission import Admission
 from orchestrator.api.app import create_app
 from orchestrator.clock.settings import WorldSettings
 from orchestrator.config import OrchestratorSettings
+from orchestrator.policies.mode import Mode
 from tests import trace_rules
 from tests.contract.fake_engine import FakeEngine, says
 from tests.contract.running import CHAT, HELLO
@@ -38,9 +40,12 @@ def tiny(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @asynccontextmanager
-async def serving(tiny: Path, hardware: str) -> AsyncIterator[httpx.AsyncClient]:
-    world = WorldSettings(load_profile(hardware), parse_cost_as("llama2-7b:int4+llama3.2-1b:int4"))
-    async with System(Setup(tiny, tiny.parent, draft=tiny, world=world)) as system:
+async def serving(
+    tiny: Path, hardware: str | None, cost_as: str = "llama2-7b:int4+llama3.2-1b:int4", **more: Any
+) -> AsyncIterator[httpx.AsyncClient]:
+    """hardware: None, the host's clock. more: of the setup."""
+    world = WorldSettings(load_profile(hardware), parse_cost_as(cost_as)) if hardware else None
+    async with System(Setup(tiny, tiny.parent, world=world, **({"draft": tiny} | more))) as system:
         settings = OrchestratorSettings(min_gain=0)
         app = create_app(system.engine, settings, Admission(settings.max_running, settings.max_queued))
         transport = httpx.ASGITransport(app)  # type: ignore[arg-type]
@@ -52,7 +57,7 @@ async def traced(client: httpx.AsyncClient, mode: str, name: str = "mine", **mor
     """What the answer tells, and the trace, which keeps to the rules."""
     body = BODY | more | {"hetspec": {"mode": mode, **more.get("hetspec", {})}}
     answer = (await client.post("/v1/completions", json=body, headers={"x-request-id": name})).json()
-    trace = (await client.get(f"/v1/hetspec/traces/{name}")).json()
+    trace = trace_rules.read((await client.get(f"/v1/hetspec/traces/{name}")).text)
     trace_rules.check(trace)
     return answer["hetspec"], trace
 
@@ -78,6 +83,23 @@ async def test_blocks_sum_to_the_busy_times_of_the_answer_and_arrows_match_its_r
         told, trace = await traced(client, "ahasd")
         check_busy(told, trace)
         check_arrows_of_a_pipeline(told, trace)
+
+
+@pytest.mark.parametrize("hardware", [None, "npu-lpddr5-pim"])
+async def test_a_trace_of_every_mode_is_one_that_the_format_describes(hardware: str | None, tiny: Path, tmp_path: Path):
+    """With all that may be in one; where time is the host's, what is in it hangs on that."""
+    other, cost_as = make_checkpoint(tmp_path / "other", "qwen3", seed=1), "llama3.2-3b:int8+llama3.2-1b:int8"
+    seen: set[tuple[str, str]] = set()
+    async with serving(tiny, hardware, cost_as, draft=other, holds_target=True) as client:
+        for mode, temperature in itertools.product(Mode, (0, 0.8)):
+            more = {"outcomes": 4} if temperature and mode in (Mode.AHASD, Mode.FULL) else {}
+            told, trace = await traced(client, mode, temperature=temperature, hetspec=more)
+            assert trace["otherData"]["mode"] == told["mode"] == mode
+            seen |= {(event["ph"], event.get("cat", "")) for event in trace["traceEvents"]}
+            seen |= {("i", event["name"].split()[0]) for event in trace["traceEvents"] if event["ph"] == "i"}
+    assert {("X", "look ahead"), ("s", "flow")} <= seen
+    if hardware is not None:
+        assert {("X", "pre-verify"), ("i", "cut:"), ("i", "dropped:"), ("i", "switch"), ("b", "queue")} <= seen
 
 
 def check_busy(told: Json, trace: Json) -> None:

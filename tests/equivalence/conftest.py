@@ -28,5 +28,5 @@ def tiny_random_draft(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def no_lookup(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Drafters of this process draft with their model alone: no n-gram is long enough to be looked up."""
-    monkeypatch.setattr("hetspec.drafting.lookup.MIN_NGRAM", 1 << 30)
+    """Drafters of this process draft with their model alone: no n-gram is short enough to be looked up."""
+    monkeypatch.setattr("hetspec.drafting.lookup.MAX_NGRAM", 0)

@@ -22,7 +22,7 @@ ASYNC = (Mode.AHASD, Mode.FULL)
 
 
 def asks_of(count: int, first: int = 0) -> list[Ask]:
-    """Half at temperature 0; one outcome and several; each part off in some; a grammar in some."""
+    """Half at temperature 0; one outcome and several; each part off in some; a grammar in some; some learn together."""
     return [ask_of(seed) for seed in range(first, first + count)]
 
 
@@ -40,6 +40,8 @@ def ask_of(seed: int) -> Ask:
         outcomes=(1, 4, 2)[seed % 3],
         grammar=grammar_of(random_schema(seed)) if seed % 5 == 4 else None,
         disabled=frozenset() if seed % 4 < 2 else frozenset({parts[seed % len(parts)]}),
+        shares_edc=seed % 3 < 2,
+        fits_tvc=seed % 4 in (1, 2),
     )
 
 
@@ -87,14 +89,14 @@ async def test_emulated_time_changes_no_token_adds_up_and_repeats(
     setup = Setup(tiny, cache_dir, draft=tiny, holds_target=True)
     async with System(setup) as system:
         expected = emitted(await system.generate_all(plain_of(asks), 8))
-    accounts = []
-    for _ in range(2):
-        async with System(replace(setup, world=world)) as system:
-            alone = [await system.generate(ask) for ask in asks]
-            together = [replace(ask, arrival=Arrival(i * 3_000_000, 12)) for i, ask in enumerate(asks)]
-            workload = await system.generate_all(together, 12)
-            assert emitted(alone) == emitted(workload) == expected
-            check_reports(alone + workload)
-            check_sums(system, presences(alone + workload))
-            accounts.append((account(alone), account(workload)))
-    assert accounts[0] == accounts[1]
+    together = [replace(ask, arrival=Arrival(i * 3_000_000, 12)) for i, ask in enumerate(asks)]
+    async with System(replace(setup, world=world)) as system:
+        first = await system.generate_all(together, 12)
+    async with System(replace(setup, world=world)) as system:
+        alone = [await system.generate(ask) for ask in asks]
+        later = [await system.generate_all(together, 12) for _ in range(2)]
+        check_sums(system, presences([*alone, *later[0], *later[1]]))
+    for answers in (first, alone, *later):
+        assert emitted(answers) == expected
+        check_reports(answers)
+    assert account(first) == account(later[0]) == account(later[1])

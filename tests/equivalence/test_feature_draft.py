@@ -19,6 +19,7 @@ from hetspec.model.transformer import Span
 from hetspec.rpc.messages import Draft, DraftItem, PassResult
 from hetspec.rpc.work import ShouldStop
 from orchestrator.engine.request import EmittedToken, GenerationRequest
+from orchestrator.policies.mode import Part
 from tests.draft_artefact import make_draft
 from tests.early_exit_artefact import make_early_exit
 from tests.equivalence.agreeing_draft import make_agreeing_draft, make_forgetful_target
@@ -172,10 +173,11 @@ async def test_a_drafter_is_given_each_row_of_a_whole_pass_to_the_bit_and_once(
     monkeypatch: pytest.MonkeyPatch,
     tmp_path: Path,
 ) -> None:
-    """In mode lever of trees whose branches leave the target's pass early, too."""
+    """In mode lever of trees whose branches leave the target's pass early, too: of static ones, which are large."""
+    modes = [*((mode, frozenset[Part]()) for mode in SPECULATIVE), ("lever", frozenset({Part.COST_TREE}))]
     asks = [
-        Ask(tuple(range(20 + number, 90 + number)), mode, 40, temperature, seed=number)
-        for number, (mode, temperature) in enumerate((m, t) for m in (*SPECULATIVE, "lever") for t in TEMPERATURES)
+        Ask(tuple(range(20 + number, 90 + number)), mode, 40, temperature, seed=number, disabled=off)
+        for number, (mode, off, temperature) in enumerate((*m, t) for m in modes for t in TEMPERATURES)
     ]
     told = Told(monkeypatch)
     early_exit = make_early_exit(tmp_path, target, cache_dir, layer=1, threshold=-2.2)

@@ -15,10 +15,9 @@ from typer.testing import CliRunner
 from hetspec.hardware.cost_as import parse_cost_as
 from hetspec.hardware.profile import Described, load_profile
 from hetspec.training.corpus.prompts import Prompt
-from hetspec.training.speculation.open_draft import OpenDraft
 from hetspec.training.target import Target
 from laboratory.commands.bench import app
-from laboratory.drafts import StudiedDraft, real_draft
+from laboratory.drafts import StudiedDraft, open_real_draft
 from laboratory.errors import StudyError
 from laboratory.lever_policies import no_read_ahead, one_bucket, serial_reads
 from laboratory.outcome import Outcome
@@ -30,7 +29,9 @@ from laboratory.stated import Acceptance, StatedProposals
 from laboratory.study import Pair, Study
 from laboratory.works import repriced
 from orchestrator.clock.settings import WorldSettings
+from orchestrator.policies.drafting_algorithm import Drafting
 from orchestrator.policies.mode import Mode, Part
+from tests.acceptance_artefact import make_acceptance
 from tests.equivalence.agreeing_draft import make_agreeing_draft, make_forgetful_target
 from tests.system import Ask, Setup, System
 
@@ -45,6 +46,7 @@ POLICIES = (
     Policy("lever", Mode.LEVER, 24, 6),
     Policy("lever, eager", Mode.LEVER, 24, 6, LAZY_HEAD),
 )
+JUDGED = Policy("chain, specdecpp", Mode.CHAIN, 8, 8, drafting=Drafting.SPECDECPP)
 
 
 def profile() -> Described:
@@ -75,16 +77,22 @@ def record(target: Path, cache_dir: Path, tmp_path_factory: pytest.TempPathFacto
         recorder.close()
 
 
+@pytest.fixture(scope="module")
+def head(target: Path, draft: Path, cache_dir: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return make_acceptance(tmp_path_factory.mktemp("head"), target, draft, cache_dir, logit=4.0)
+
+
 @pytest.fixture
-def studied(record: Record, target: Path, draft: Path, cache_dir: Path) -> StudiedDraft:
-    opened = Target.open(target, cache_dir)
-    return real_draft(record, opened, OpenDraft.open(draft, opened, cache_dir), threads=1)
+def studied(record: Record, target: Path, draft: Path, head: Path, cache_dir: Path) -> StudiedDraft:
+    return open_real_draft(record, target, draft, cache_dir, 1, head)
 
 
 @pytest_asyncio.fixture
-async def system(target: Path, draft: Path, cache_dir: Path) -> AsyncIterator[System]:
+async def system(target: Path, draft: Path, head: Path, cache_dir: Path) -> AsyncIterator[System]:
     world = WorldSettings(profile(), parse_cost_as(COST_AS))
-    async with System(Setup(target, cache_dir, draft=draft, chunk_tokens=CHUNK, world=world)) as system:
+    async with System(
+        Setup(target, cache_dir, draft=draft, chunk_tokens=CHUNK, world=world, acceptance=head)
+    ) as system:
         yield system
 
 
@@ -95,10 +103,10 @@ async def test_rounds_time_and_energy_are_those_of_the_services(
     accepted = 0
     for place, prompt in enumerate(PROMPTS):
         studied.proposals.turn_to(place)
-        for policy in POLICIES:
+        for policy in (*POLICIES, JUDGED):
             ask = Ask(
                 prompt, policy.mode.value, TOKENS, max_nodes=policy.max_nodes, max_depth=policy.max_depth,
-                disabled=policy.disabled,
+                disabled=policy.disabled, drafting=policy.drafting,
             )  # fmt: skip
             real = await system.generate(ask)
             found = (await rig.answer(place, policy)).outcome
@@ -139,6 +147,20 @@ def test_a_study_gives_what_each_run_gives_alone(record: Record, studied: Studie
         assert together.answer(place) == [one.answer(place)[0] for one in alone]
     for study in (*alone, together):
         study.close()
+
+
+def test_what_policies_share_is_learned_from_the_answers_before(record: Record, studied: StudiedDraft) -> None:
+    """The first answer is as that of a policy that begins anew; after it they know more."""
+    own = Policy("own", Mode.AHASD, 5, 5, frozenset({Part.TVC}))
+    pair = Pair(load_profile("npu-lpddr5-pim"), parse_cost_as("llama3.2-3b:int8+llama3.2-1b:int8"))
+    runs = [(pair, own), (pair, replace(own, name="shared", shares_edc=True))]
+    study = Study(record, studied, runs)
+    begun, *alone = [study.answer(place, runs[:1])[0] for place in (0, 0, 1)]
+    first, *others = [study.answer(place, runs[1:])[0] for place in (0, 0, 1)]
+    assert first == begun == alone[0]
+    assert others != alone
+    assert first.batches > first.foretold > 0
+    study.close()
 
 
 def test_a_stated_draft_needs_no_model_and_is_accepted_as_stated(record: Record, studied: StudiedDraft) -> None:

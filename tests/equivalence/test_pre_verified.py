@@ -6,6 +6,7 @@ import asyncio
 import random
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -13,12 +14,15 @@ from hetspec.hardware.cost_as import parse_cost_as
 from hetspec.hardware.platform import Role
 from hetspec.hardware.profile import load_profile
 from hetspec.hardware.work import ItemRows, VerifyWork, WalkWork
+from orchestrator.clock.clock import Arrival
 from orchestrator.clock.presence import Presence
 from orchestrator.clock.settings import WorldSettings
 from orchestrator.clock.world import World
 from orchestrator.engine.pre_verifying import UNKNOWN
 from orchestrator.units.known_queue import KnownQueue
+from orchestrator.units.link import Link
 from tests.draft_checks import DraftChecks
+from tests.equivalence.test_emulated import account
 from tests.system import Ask, Setup, System, until
 
 PROMPT = tuple(range(30, 110))
@@ -112,6 +116,27 @@ async def test_a_check_that_is_cut_costs_its_part_and_the_next_one_goes_on(setup
         assert cut_ns <= part.cost.duration_ns < whole_ns
         after = await in_world(world, one, (3, 2))
         assert [charge.rows for charge in after.charges if charge.role == "pre_verifier"] == [1 + 5]
+
+
+@pytest.mark.parametrize("late", ["drafter", "pre_verifier", "pre_sampler"])
+async def test_a_workload_that_begins_at_once_repeats_whatever_is_found_last(
+    late: str, setup: Setup, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """From when the orchestrator says that it is ready."""
+    opened = Link.open
+
+    async def open_late(contract: Any, *rest: Any) -> Any:
+        await asyncio.sleep(0.6 * (contract.unit == late))
+        return await opened(contract, *rest)
+
+    monkeypatch.setattr(Link, "open", open_late)
+    asks = [Ask(PROMPT, "ahasd", 16, seed=i, arrival=Arrival(i * 10**6, 2)) for i in range(2)]
+    async with System(emulated(setup, "npu-lpddr5-pim")) as system:
+        first, second = [await system.generate_all(asks, 2) for _ in range(2)]
+    assert account(first) == account(second)
+    for answer in first:
+        assert answer.statistics.ahead is not None
+        assert answer.statistics.ahead.checks_passed + answer.statistics.ahead.checks_failed > 0
 
 
 @pytest.mark.parametrize(

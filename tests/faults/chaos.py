@@ -6,19 +6,21 @@ import asyncio
 import random
 import signal
 from collections import Counter
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 from tests.faults.cluster import PATIENCE_S, Cluster, Member
 from tests.faults.puppet import lies_of
 from tests.faults.traffic import Traffic
+from tests.faults.unsteady import InLoop, Unsteady
 
-Fault = Callable[[Cluster, Member, random.Random], Awaitable[None]]
+Fault = Callable[[Any, Any, random.Random], Awaitable[None]]
 AT_ONCE = 4
-_MEAN_GAP_S = 1.0
+MEAN_GAP_S = 1.0
 
 
-async def killed(cluster: Cluster, member: Member, draw: random.Random) -> None:
+async def killed(cluster: Cluster | Unsteady, member: Member | InLoop, draw: random.Random) -> None:
     member.kill()
     await asyncio.sleep(draw.uniform(0, 1))
     cluster.start(member.name)
@@ -72,6 +74,12 @@ async def slow(_: Cluster, member: Member, draw: random.Random) -> None:
     member.proxy.heal()
 
 
+async def late(_: Cluster, member: Member, draw: random.Random) -> None:
+    member.delay(draw.uniform(0.01, 0.1))
+    await asyncio.sleep(draw.uniform(1, 3))
+    member.delay(0)
+
+
 async def nonsense(_: Cluster, member: Member, draw: random.Random) -> None:
     member.lie(draw.choice(lies_of(member.kind)))
     await asyncio.sleep(draw.uniform(0.2, 1.5))
@@ -90,7 +98,7 @@ async def another_digest(cluster: Cluster, member: Member, draw: random.Random) 
 _OF_ANY: tuple[Fault, ...] = (
     killed, restarted, frozen, frozen_briefly, cut_off, cut_off_briefly, connections_reset, slow,
 )  # fmt: skip
-_OF_UNITS: tuple[Fault, ...] = (*_OF_ANY, nonsense, another_digest)
+_OF_UNITS: tuple[Fault, ...] = (*_OF_ANY, late, nonsense, another_digest)
 
 
 @dataclass
@@ -116,10 +124,19 @@ class Report:
 
 
 class Chaos:
-    """At random: which service, what, when and for how long. Up to AT_ONCE are in trouble, or not found again yet."""
+    """At random: which service, what, when and for how long. Up to AT_ONCE are in trouble, or not found again yet.
+    faults: which; None: all that there are. mean_gap_s: between two."""
 
-    def __init__(self, cluster: Cluster, traffic: Traffic, seed: int) -> None:
+    def __init__(
+        self,
+        cluster: Cluster | Unsteady,
+        traffic: Traffic,
+        seed: int,
+        faults: Sequence[Fault] | None = None,
+        mean_gap_s: float = MEAN_GAP_S,
+    ) -> None:
         self._cluster, self._traffic = cluster, traffic
+        self._faults, self._mean_gap_s = faults, mean_gap_s
         self._draw = random.Random(seed)
         self._struck: dict[str, Fault] = {}  # by name of the service, while it lasts
         self.report = Report()
@@ -127,7 +144,7 @@ class Chaos:
     async def strike(self, count: int) -> Report:
         async with asyncio.TaskGroup() as group:
             for _ in range(count):
-                await asyncio.sleep(min(self._draw.expovariate(1 / _MEAN_GAP_S), 3 * _MEAN_GAP_S))
+                await asyncio.sleep(min(self._draw.expovariate(1 / self._mean_gap_s), 3 * self._mean_gap_s))
                 while (choice := self._choose()) is None:
                     await asyncio.sleep(0.05)
                 member, fault = choice
@@ -135,7 +152,7 @@ class Chaos:
                 group.create_task(self._strike(member, fault))
         return self.report
 
-    async def _strike(self, member: Member, fault: Fault) -> None:
+    async def _strike(self, member: Member | InLoop, fault: Fault) -> None:
         recovering = asyncio.create_task(self._traffic.recovery_s())
         try:
             await fault(self._cluster, member, self._draw)
@@ -144,12 +161,12 @@ class Chaos:
             del self._struck[member.name]
         self.report.add(fault.__name__, member.kind, await recovering)
 
-    def _choose(self) -> tuple[Member, Fault] | None:
+    def _choose(self) -> tuple[Member | InLoop, Fault] | None:
         """None: not now."""
         if len(self._struck) >= AT_ONCE:
             return None
         member = self._draw.choice([m for m in self._cluster.members.values() if m.name not in self._struck])
-        fault = self._draw.choice(_OF_ANY if member is self._cluster.store else _OF_UNITS)
+        fault = self._draw.choice(self._faults or (_OF_ANY if member is self._cluster.store else _OF_UNITS))
         # Requests that began on another digest could be ended nowhere else: one of the old stays undisturbed.
         others = [name for name in self._struck if self._cluster.members[name].kind == member.kind]
         foreign = fault is another_digest or any(self._struck[name] is another_digest for name in others)

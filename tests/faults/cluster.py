@@ -17,6 +17,7 @@ from hetspec.rpc.channel import KeepAlive, open_channel
 from hetspec.v1 import common_pb2
 from orchestrator.engine.engine import Engine
 from tests.faults.proxy import HOST, Proxy
+from tests.faults.puppet import DELAY
 from tests.ports import free_ports
 from tests.system import UNITS, Addresses, Requests, Setup, engine_settings, until, until_async
 
@@ -67,14 +68,21 @@ class Member:
 
     def lie(self, what: str) -> None:
         """Until it is told to lie about nothing."""
-        assert self.process is not None
-        assert self.process.stdin is not None
-        self.process.stdin.write(f"{what}\n".encode())
-        self.process.stdin.flush()
+        self._tell(what)
+
+    def delay(self, most_s: float) -> None:
+        """Every task begins and is answered up to so much later, until it is told to be in time again."""
+        self._tell(f"{DELAY}{most_s}")
 
     def handles(self) -> Counter[str]:
         assert self.process is not None
         return open_handles(self.process.pid)
+
+    def _tell(self, line: str) -> None:
+        assert self.process is not None
+        assert self.process.stdin is not None
+        self.process.stdin.write(f"{line}\n".encode())
+        self.process.stdin.flush()
 
     def _forget(self, process: subprocess.Popen[bytes]) -> None:
         assert process.stdin is not None

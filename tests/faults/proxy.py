@@ -12,11 +12,11 @@ _RESET = struct.pack("ii", 1, 0)  # SO_LINGER: closing sends RST
 
 
 class Proxy:
-    """Carries TCP connections to `target_port`. `start` gives it a port of its own, which it keeps."""
+    """Carries new TCP connections to `target_port`. `start` gives it a port of its own, which it keeps."""
 
-    def __init__(self, target_port: int) -> None:
+    def __init__(self, target_port: int = 0) -> None:
         self.port = 0
-        self._target_port = target_port
+        self.target_port = target_port
         self._whole = asyncio.Event()
         self._whole.set()
         self._refuses = False
@@ -79,7 +79,7 @@ class Proxy:
             await self._whole.wait()
             if self._refuses:
                 return
-            there, back = await asyncio.open_connection(HOST, self._target_port)
+            there, back = await asyncio.open_connection(HOST, self.target_port)
             self._writers.add(back)
             try:
                 pumps = [asyncio.create_task(self._pump(*ends)) for ends in ((reader, back), (there, writer))]

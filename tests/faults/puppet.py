@@ -1,7 +1,8 @@
 """python -m tests.faults.puppet verifier|drafter|sampler: the unit itself, which answers nonsense when told to.
 
-A line on standard input names the lie; an empty one ends it. PUPPET_DIGEST stands for the unit's own digest;
-PUPPET_REMOTE=1 makes it read its weights over the wire, as on another host.
+A line on standard input names the lie; an empty one ends it. "delay SECONDS": its tasks are up to so late.
+PUPPET_DIGEST stands for the unit's own digest; PUPPET_REMOTE=1 makes it read its weights over the wire, as on another
+host.
 """
 
 from __future__ import annotations
@@ -25,9 +26,11 @@ from hetspec.rpc.unit import LoadedUnit, UnitService
 from hetspec.rpc.work import ShouldStop
 from sampler import unit as sampler_unit
 from sampler.config import SamplerSettings
+from tests.faults.tardy import Tardy
 from verifier import unit as verifier_unit
 from verifier.config import VerifierSettings
 
+DELAY = "delay "
 _BEYOND = 1 << 20  # no vocabulary is as large
 
 RESULT_LIES: dict[str, dict[str, Callable[[Any], object]]] = {
@@ -82,11 +85,21 @@ class Mouth:
 
     def __init__(self, kind: str) -> None:
         self.lie = ""
+        self._tardy: list[Tardy] = []
         self._of_results = RESULT_LIES[kind]
 
     def listen(self) -> None:
         for line in sys.stdin:
-            self.lie = line.strip()
+            if line.startswith(DELAY):
+                for engine in self._tardy:
+                    engine.most_s = float(line.removeprefix(DELAY))
+            else:
+                self.lie = line.strip()
+
+    def late(self, loaded: LoadedUnit[Any, Any]) -> LoadedUnit[Any, Any]:
+        """As late as it will be told."""
+        self._tardy.append(Tardy(loaded.engine, random.Random()))
+        return replace(loaded, engine=self._tardy[-1])
 
     def results(self, results: Sequence[Any]) -> tuple[Any, ...]:
         if self.lie == "a bug":
@@ -131,7 +144,7 @@ def main() -> int:
     threading.Thread(target=mouth.listen, daemon=True).start()
 
     def load_puppet() -> LoadedUnit[Any, Any]:
-        loaded = load(settings)
+        loaded = mouth.late(load(settings))
         return replace(loaded, engine=Engine(loaded.engine, mouth), describe=lambda: _described(loaded.describe()))
 
     lying = replace(

@@ -4,15 +4,26 @@ from __future__ import annotations
 
 import asyncio
 import itertools
-from collections.abc import Mapping
-from contextlib import aclosing
-from dataclasses import dataclass, field
+from collections.abc import AsyncIterator, Mapping
+from contextlib import aclosing, asynccontextmanager, suppress
+from dataclasses import dataclass, field, replace
 
 from orchestrator.engine.engine import Engine
 from orchestrator.engine.errors import EngineError
+from orchestrator.policies.drafting_algorithm import Drafting
 from tests.system import Ask
 
 _DEADLINE_S = 180.0
+
+
+def pipelines(plain: Ask) -> list[Ask]:
+    """All ways of decoding the same that do not wait: every drafting algorithm, trees, one outcome and four."""
+    ways = [("ahasd", drafting) for drafting in Drafting] + [("full", Drafting.FIXED)]
+    return [
+        replace(plain, mode=mode, drafting=drafting, outcomes=outcomes, max_depth=8)
+        for mode, drafting in ways
+        for outcomes in (1, 4)
+    ]
 
 
 @dataclass(eq=False)
@@ -41,6 +52,25 @@ class Traffic:
         async with asyncio.TaskGroup() as group:
             for _ in range(self.at_once):
                 group.create_task(self._ask_in_turn(asks))
+
+    @asynccontextmanager
+    async def running(self) -> AsyncIterator[None]:
+        """Beside what is done in it; then what runs goes on to its end."""
+        task = asyncio.create_task(self.run())
+        try:
+            yield
+            self.stop()
+            await task
+        finally:
+            task.cancel()
+            with suppress(asyncio.CancelledError):
+                await task
+
+    def told(self) -> str:
+        return (
+            f"requests {self.answered}, tokens {self.tokens}, rebuilds {self.rebuilds}, lost {len(self.lost)}, "
+            f"differing {len(self.differing)}"
+        )
 
     def stop(self) -> None:
         """Takes up nothing more; what runs goes on to its end."""

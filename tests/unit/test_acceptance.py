@@ -24,12 +24,15 @@ HIDDEN = 24
 
 
 def test_head_says_what_torch_says() -> None:
-    made, rows = random_head(HIDDEN, blocks=3), np.random.default_rng(1).normal(0, 9, (50, HIDDEN)).astype(np.float32)
+    made, rng = random_head(HIDDEN, blocks=3), np.random.default_rng(1)
+    rows, own = rng.normal(0, 9, (50, HIDDEN)).astype(np.float32), rng.uniform(0, 1, 50).astype(np.float32)
+    own[:2] = 0, 1  # of which no odds can be told
     network = Head(HIDDEN, Fitting(blocks=3)).eval()
     network.load_state_dict({name: torch.from_numpy(values) for name, values in made.weights.items()})
     normed = torch.nn.functional.rms_norm(torch.from_numpy(rows), (HIDDEN,), eps=made.config.rms_eps)
-    expected = torch.sigmoid(network(normed)).detach().numpy()
-    np.testing.assert_allclose(made.head().chances(rows), expected, atol=1e-6)
+    odds = torch.logit(torch.from_numpy(own).double(), eps=1e-6).float()
+    expected = torch.sigmoid(network(normed, odds)).detach().numpy()
+    np.testing.assert_allclose(made.head().chances(rows, own), expected, atol=1e-6)
     assert {name: values.tolist() for name, values in network.weights().items()} == {
         name: values.tolist() for name, values in made.weights.items()
     }
@@ -48,20 +51,24 @@ def test_loss_weighs_what_was_rejected(weight: float) -> None:
 
 
 def drawn(count: int, seed: int) -> tuple[Judged, np.ndarray]:
-    """Tokens whose acceptance is drawn by chances that their rows tell; and these chances."""
+    """Tokens whose acceptance is drawn by chances that their rows and the draft tell; and these chances."""
     rng = np.random.default_rng(seed)
     rows = rng.normal(0, 1, (count, HIDDEN)).astype(np.float32)
     normed = rows / np.sqrt(np.mean(rows**2, 1, keepdims=True))
-    chances = 1 / (1 + np.exp(-(3 * normed[:, 0] + np.abs(normed[:, 1]) - 1)))
+    told = rng.normal(0, 2, count)  # by the draft: too sure
+    chances = 1 / (1 + np.exp(-(3 * normed[:, 0] + np.abs(normed[:, 1]) + told / 2 - 1)))
     accepted = rng.random(count) < chances
-    return Judged(rows, accepted, np.full(count, 0.5, np.float32), np.arange(count)), chances
+    return Judged(rows, accepted, (1 / (1 + np.exp(-told))).astype(np.float32), np.arange(count)), chances
 
 
 def test_fitted_head_foretells_nearly_as_well_as_the_chances_that_acceptance_was_drawn_by() -> None:
     (training, _), (held, _), (fresh, chances) = drawn(3000, 0), drawn(1000, 1), drawn(4000, 2)
     weights = fit(training, held, 1e-5, Fitting(epochs=6, rate=8e-3, decay=0.0, drop=0.0), lambda _: None)
     made = AcceptanceArtefact(replace(random_head(HIDDEN, blocks=1).config), weights)
-    found, best = foretold(made.head().chances(fresh.rows), fresh.accepted), foretold(chances, fresh.accepted)
+    found, best = (
+        foretold(made.head().chances(fresh.rows, fresh.probabilities), fresh.accepted),
+        foretold(chances, fresh.accepted),
+    )
     guess = foretold(np.full(len(fresh), np.mean(training.accepted)), fresh.accepted)
     assert found.log_loss - best.log_loss < 0.1 * (guess.log_loss - best.log_loss)
     assert found.calibration_error < 0.04
@@ -73,7 +80,7 @@ def test_rejected_tokens_that_count_more_make_the_head_more_careful() -> None:
     for weight in (1.0, 6.0):
         weights = fit(training, held, 1e-5, Fitting(epochs=5, rate=8e-3, rejection_weight=weight), lambda _: None)
         head = AcceptanceArtefact(random_head(HIDDEN, blocks=1).config, weights).head()
-        means.append(head.chances(held.rows).mean())
+        means.append(head.chances(held.rows, held.probabilities).mean())
     assert means[1] < means[0] - 0.1
 
 

@@ -16,11 +16,12 @@ from hetspec.rpc.messages import DraftPolicy
 from hetspec.training.acceptance.data import judged_of
 from hetspec.training.commands.evaluate import app as eval_app
 from hetspec.training.commands.train import app as train_app
+from hetspec.training.speculation.replay import replay
 from hetspec.training.speculation.rounds import Task
 from hetspec.training.target import Target
 from hetspec_client.errors import InvalidInput
 from tests.models import make_checkpoint
-from tests.unit.test_speculation import MODEL, speculator
+from tests.unit.test_speculation import MODEL, known_answer, rows_of, speculator
 
 SHAPE = ("--length", "4", "--tokens", "12", "--threads", "1", "--json")
 
@@ -66,10 +67,10 @@ def test_judged_are_the_accepted_tokens_and_the_first_rejected_one_with_the_outp
     draft_seed: int,
 ) -> None:
     """draft_seed 0: the target drafts for itself, and its outputs are its rows."""
-    models, policy = speculator(draft_seed), DraftPolicy(5, 5, 1, (MODEL,))
-    task = Task((3, 5, 8, 9, 4), policy, 24, Sampling(0.8), NoiseKey(2))
-    judged_any = False
-    for one in models.rounds(task):
+    policy = DraftPolicy(5, 5, 1, (MODEL,))
+    answer = known_answer(Task((3, 5, 8, 9, 4), policy, 24, Sampling(0.8), NoiseKey(2)))
+    judged_any, ids = False, [*answer.question.prompt, answer.tokens[0]]
+    for one in replay(answer, policy, speculator(draft_seed).draft):
         if not one.outputs:
             continue
         judged, chain = judged_of(one, 7), len(one.draft.tree)
@@ -78,6 +79,8 @@ def test_judged_are_the_accepted_tokens_and_the_first_rejected_one_with_the_outp
         assert judged.probabilities.tolist() == pytest.approx(one.draft.probabilities[: len(judged)])
         assert set(judged.prompts.tolist()) == {7}
         if draft_seed == 0:
-            np.testing.assert_array_equal(judged.rows, one.rows[1 : 1 + len(judged)])
+            path = one.draft.tree.tokens[: len(judged)]
+            np.testing.assert_array_equal(judged.rows, rows_of([*ids, *path])[len(ids) :])
+        ids += one.emitted
         judged_any = True
     assert judged_any

@@ -14,6 +14,7 @@ from hetspec.decoding.adjust import Adjuster
 from hetspec.decoding.choose import perturbed
 from hetspec.decoding.constraint import Constraint, DeadEnd, Grammar, GrammarKind, Past
 from hetspec.decoding.filters import keep
+from hetspec.decoding.noise import gumbel
 from hetspec.decoding.sampling import NoiseKey, Sampling
 from hetspec.drafting.candidates import Place, Proposer
 from hetspec.drafting.nodes import Candidate
@@ -51,6 +52,10 @@ def proposed(logits: NDArray[np.float64], ids: NDArray[np.intp] | None, asked: l
     return [list(one.candidates) for one in Proposer(VOCAB, ids, NONE).propose(logits.astype(np.float32), asked)]
 
 
+def softmax(scores: NDArray[np.float64]) -> NDArray[np.float64]:
+    return np.exp(scores - logsumexp(scores))
+
+
 def logsumexp(scores: NDArray[np.float64]) -> float:
     return float(np.log(np.exp(scores - scores.max()).sum()) + scores.max())
 
@@ -62,12 +67,12 @@ def assert_same(found: Sequence[Sequence[Candidate]], wanted: Sequence[Sequence[
 
 
 def by_the_rule(logits: NDArray[np.float32], at: Place) -> list[Candidate]:
-    """Shares of the likeliest, or of the perturbed scores of the best eight."""
+    """Shares of the likeliest, or those of exp(log q + T g) of the best eight."""
     at.adjuster.adjust(logits, at.path, at.position)
     best = perturbed(logits, at.sampling, at.noise, at.position, 8)
     chances = best.probabilities
     if at.sampling.temperature:
-        chances = np.exp(best.scores) / np.exp(best.scores).sum()
+        chances = softmax(best.scores * at.sampling.temperature)
     return list(zip(best.ids.tolist(), np.maximum(chances, 1e-6).tolist(), strict=True))[: at.count]
 
 
@@ -76,6 +81,21 @@ def test_proposals_are_the_decoding_rules_best(logits: NDArray[np.float64], samp
     asked = places(sampling)
     wanted = [by_the_rule(row.astype(np.float32), at) for row, at in zip(logits, asked, strict=True)]
     assert_same(proposed(logits, None, asked), wanted)
+
+
+@pytest.mark.parametrize("temperature", [0.5, 0.8, 1.7])
+def test_a_chance_is_how_often_targets_choose_the_token_whose_logits_are_the_drafts_but_for_gumbel_noise(
+    temperature: float,
+) -> None:
+    random = np.random.default_rng(3)
+    logits = random.normal(0, 1, 6)
+    at = place(Sampling(temperature), 30, count=6)
+    targets = logits + random.gumbel(size=(40_000, 6))
+    chosen = (targets + temperature * gumbel(np.arange(6), NOISE, 30)).argmax(axis=1)
+    (found,) = Proposer(6, None, NONE).propose(logits[None].astype(np.float32), [at])
+    assert len(found.candidates) == 6
+    for token, chance in found.candidates:
+        assert chance == pytest.approx(np.mean(chosen == token), abs=0.01)
 
 
 @given(logit_rows, id_sets, samplings, st.booleans())
@@ -104,7 +124,7 @@ def test_the_entropy_is_that_of_the_distribution_that_the_noise_is_added_to(
         scores = whole.astype(np.float64) / (sampling.temperature or 1)
         if sampling.temperature and (kept := keep(scores - scores.max(), sampling)) is not None:
             scores = scores[kept]
-        shares = np.exp(scores - logsumexp(scores))
+        shares = softmax(scores)
         assert one.entropy == pytest.approx(-sum(p * np.log(p) for p in shares if p > 0), rel=1e-4, abs=1e-5)
 
 

@@ -23,20 +23,23 @@ from hetspec.model.checkpoint import CheckpointError
 from hetspec.model.checkpoint.early_exit_folder import open_early_exit
 from hetspec.model.early_exit import DraftedRows, Predictor, draft_features, log_chances, strengths
 from hetspec.model.early_exit_artefact import EarlyExitConfig
-from hetspec.training.early_exit.network import DraftAlone, Families, Network, family_loss
+from hetspec.training.early_exit.data import NO_CHOICE, Trees
+from hetspec.training.early_exit.lens import Lens
+from hetspec.training.early_exit.network import DraftAlone, Families, Network, Shape, family_loss
 from tests.unit.strategies import trees
 
-HIDDEN, RANK, SIDES, UNITS, EPS, VOCAB = 16, 4, 3, 5, 1e-5, 40
+HIDDEN, RANK, BENDS, ANSWERS, SIDES, UNITS, EPS, VOCAB = 16, 4, 6, 2, 3, 5, 1e-5, 40
+LAYER = 2
 CONFIG = EarlyExitConfig(
-    target=MadeFor("target", "f" * 32), draft=MadeFor("draft", "d" * 32), hidden_size=HIDDEN, rms_eps=EPS, layer=2,
-    rank=RANK, row_features=SIDES, units=UNITS, recall=0.995, threshold=-3.0,
+    target=MadeFor("target", "f" * 32), draft=MadeFor("draft", "d" * 32), hidden_size=HIDDEN, rms_eps=EPS, layer=LAYER,
+    rank=RANK, bends=BENDS, answers=ANSWERS, row_features=SIDES, units=UNITS, recall=0.995, threshold=-3.0,
 )  # fmt: skip
 LOOKUP = 1
 
 
 def random_weights(seed: int = 0) -> dict[str, NDArray[np.float32]]:
     rng = np.random.default_rng(seed)
-    return {name: rng.normal(0, 0.5, shape).astype(np.float32) for name, shape in CONFIG.shapes().items()}
+    return {name: rng.normal(0, 0.3, shape).astype(np.float32) for name, shape in CONFIG.shapes().items()}
 
 
 def drawn(tree: TokenTree, seed: int) -> tuple[DraftedRows, NDArray[np.float32], NDArray[np.float32]]:
@@ -62,15 +65,19 @@ def naive_features(
         return max(float(drafted.log_probabilities[1 + one]), -14.0)
 
     def match(one: int) -> float:
-        wanted = w["wanted"] @ normed(1 + tree.parents[one]) + w["wanted_bias"]
+        row = normed(1 + tree.parents[one])
+        bend = w["bend"] @ row + w["bend_bias"]
+        wanted = w["wanted"] @ row + w["wanted_bias"] + w["bent"] @ (bend / (1 + np.exp(-bend)))
         return float(wanted @ (w["held"] @ embeddings[1 + one].astype(np.float64)))
 
     siblings = [other for other in range(len(tree)) if tree.parents[other] == tree.parents[node]]
     rank = sum((-drafted.log_probabilities[1 + o], o) < (-drafted.log_probabilities[1 + node], node) for o in siblings)
     path = tree.path(node)
     draft = [log_of(node), sum(map(log_of, path)), len(path), math.log1p(rank), drafted.sources[1 + node] == LOOKUP]
+    asked = w["asked"] @ normed(1 + tree.parents[node]) + w["asked_bias"]
+    agreement = float(asked @ (w["answered"] @ normed(1 + node) + w["answered_bias"]))
     sides = [*(w["above"] @ normed(1 + tree.parents[node])), *(w["own"] @ normed(1 + node))]
-    return [*draft, match(node), match(node) - max(map(match, siblings)), *sides]
+    return [*draft, match(node), match(node) - max(map(match, siblings)), agreement, *sides]
 
 
 def naive_chances(
@@ -81,7 +88,8 @@ def naive_chances(
 
     def strength(node: int) -> float:
         inner = w["first"] @ np.array(naive_features(tree, drafted, rows, embeddings, node)) + w["first_bias"]
-        return math.exp(float(w["second"] @ (inner / (1 + np.exp(-inner))) + w["second_bias"][0]))
+        strong = float(w["second"] @ (inner / (1 + np.exp(-inner))) + w["second_bias"][0])
+        return math.exp(min(60.0, max(-60.0, strong)))
 
     chances: list[float] = []
     for node, parent in enumerate(tree.parents):
@@ -133,21 +141,26 @@ def test_trees_one_after_another_have_the_chances_of_each_alone(several: list[To
     np.testing.assert_allclose(predictor.log_chances(joined, rows, embeddings), wanted, rtol=1e-4, atol=1e-5)
 
 
-def families(tree: TokenTree, seed: int) -> tuple[Families, DraftedRows, NDArray[np.float32], NDArray[np.float32]]:
-    drafted, rows, embeddings = drawn(tree, seed)
-    stored = rows.astype(np.float16)
-    choices = np.random.default_rng(seed).integers(0, VOCAB, len(rows))
-    weights = np.ones(len(rows), np.float32)
-    one = Families.of(drafted, stored, embeddings, choices, weights, EPS)
-    return one, drafted, stored.astype(np.float32), embeddings
+def families(tree: TokenTree, seed: int) -> tuple[Families, Trees, NDArray[np.float32]]:
+    """Choices out of nowhere, of which some are not known. Also the embedding of the vocabulary."""
+    drafted, rows, _ = drawn(tree, seed)
+    rng = np.random.default_rng(seed)
+    embedding = rng.normal(0, 2, (VOCAB, HIDDEN)).astype(np.float32)
+    choices = rng.integers(NO_CHOICE, VOCAB, len(rows))
+    choices[0] = rng.integers(VOCAB)
+    hidden = {LAYER: rows.astype(np.float16)}
+    of = Trees(drafted, np.zeros(len(rows), np.int64), choices, np.ones(len(rows), np.bool_), hidden)
+    return Families.of(of, LAYER, embedding, EPS), of, embedding
 
 
 @given(trees(VOCAB).filter(len), st.integers(0, 99))
 @settings(max_examples=30)
 def test_the_network_exported_scores_as_it_does_itself(tree: TokenTree, seed: int) -> None:
-    one, drafted, rows, embeddings = families(tree, seed)
+    one, of, embedding = families(tree, seed)
     torch.manual_seed(seed)
-    network = Network(torch.randn(RANK, HIDDEN), torch.randn(RANK), torch.randn(RANK, HIDDEN), SIDES, UNITS, drop=0.5)
+    lens = Lens(HIDDEN, RANK, BENDS)
+    torch.nn.init.normal_(lens.bent.weight)
+    network = Network(lens, Shape(RANK, BENDS, ANSWERS, SIDES, UNITS, drop=0.5))
     alone = DraftAlone(UNITS)
     network.eval()
     for net in (network, alone):
@@ -155,26 +168,24 @@ def test_the_network_exported_scores_as_it_does_itself(tree: TokenTree, seed: in
             net.begin(one)
     with torch.no_grad():
         theirs, theirs_alone = network(one).numpy(), alone(one).numpy()
-    found = Predictor(network.weights(), EPS).log_chances(drafted, rows, embeddings)
+    drafted, rows = of.drafted, of.hidden[LAYER].astype(np.float32)
+    found = Predictor(network.weights(), EPS).log_chances(drafted, rows, embedding[drafted.tokens])
     np.testing.assert_allclose(found, log_chances(drafted, theirs), rtol=1e-3, atol=1e-3)
     np.testing.assert_allclose(strengths(alone.weights(), draft_features(drafted)), theirs_alone, rtol=1e-3, atol=1e-3)
 
 
 @given(trees(VOCAB).filter(len), st.integers(0, 99))
 @settings(max_examples=30)
-def test_the_loss_is_the_cross_entropy_of_each_family(tree: TokenTree, seed: int) -> None:
-    one, drafted, _, _ = families(tree, seed)
-    weights = np.random.default_rng(seed).uniform(0.1, 1, len(drafted.parents)).astype(np.float32)
-    has_family = np.isin(np.arange(len(weights)), drafted.parents)
-    one = replace(one, weights=torch.from_numpy(weights * has_family))
+def test_the_loss_is_the_cross_entropy_of_each_family_whose_choice_is_known(tree: TokenTree, seed: int) -> None:
+    one, of, _ = families(tree, seed)
     strong = np.random.default_rng(seed).normal(0, 2, len(tree)).astype(np.float32)
-    losses, masses = [], []
+    losses = []
     for parent in {*tree.parents}:
         members = [node for node in range(len(tree)) if tree.parents[node] == parent]
-        right = [strong[node] for node in members if one.right[node]] or [0.0]
-        losses.append(weights[1 + parent] * (math.log(1 + sum(math.exp(strong[n]) for n in members)) - right[0]))
-        masses.append(weights[1 + parent])
-    assert float(family_loss(torch.from_numpy(strong), one)) == pytest.approx(sum(losses) / sum(masses), rel=1e-4)
+        right = [strong[node] for node in members if tree.tokens[node] == of.choices[1 + parent]] or [0.0]
+        if of.choices[1 + parent] != NO_CHOICE:
+            losses.append(math.log(1 + sum(math.exp(strong[n]) for n in members)) - right[0])
+    assert float(family_loss(torch.from_numpy(strong), one)) == pytest.approx(sum(losses) / len(losses), rel=1e-4)
 
 
 def test_a_tree_without_nodes_keeps_its_root() -> None:
@@ -205,7 +216,7 @@ BROKEN_CONFIGS: dict[str, Callable[[dict[str, Any]], Any]] = {
     r"unknown fields \['more'\]": lambda c: c | {"more": 1},
     r"missing \['threshold'\]": lambda c: {k: v for k, v in c.items() if k != "threshold"},
     "format = 'gguf'": lambda c: c | {"format": "gguf"},
-    "version = 2, must be 1": lambda c: c | {"version": 2},
+    "version = 1, must be 2": lambda c: c | {"version": 1},
     "version = True": lambda c: c | {"version": True},
     "layer = 0": lambda c: c | {"layer": 0},
     "rank = 4.0": lambda c: c | {"rank": 4.0},

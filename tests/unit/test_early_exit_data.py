@@ -1,81 +1,154 @@
-"""Recorded trees say what became of each node, and the cut of a set of prompts is what these prompts gave."""
+"""Trees grown along answers are those of speculation, row for row; what is left out of them is what was meant."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from dataclasses import dataclass
+
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from hetspec.decoding.choose import choose
-from hetspec.decoding.sampling import NoiseKey, Sampling
-from hetspec.decoding.tree import ROOT
-from hetspec.rpc.messages import DraftPolicy
-from hetspec.training.early_exit.data import NO_CHOICE, TreeRecorder, Trees
+from hetspec.decoding.tree import ROOT, TokenTree
+from hetspec.model.head import Head
+from hetspec.model.transformer import Rows, Span, Transformer
+from hetspec.rpc.messages import Draft
+from hetspec.training.corpus.prompts import NO_CATEGORY, Prompt
+from hetspec.training.early_exit.data import NO_CHOICE, Trees, without_others
+from hetspec.training.early_exit.gather import Growing, TreeGatherer
+from hetspec.training.speculation.open_draft import DraftParts, OpenDraft
+from hetspec.training.speculation.replay import ReplayedRound
 from hetspec.training.speculation.rounds import Round, Task
-from tests.unit.test_speculation import LOOKUP, MISSING, MODEL, speculator
+from hetspec.training.speculation.speculator import Speculator
+from hetspec.training.target import Target
+from tests.models import make_checkpoint
+from tests.unit.strategies import trees
 
-TREE = DraftPolicy(10, 4, 3, (LOOKUP, MODEL))
-TASKS = [
-    Task((3, 1, 4, 1, 5), TREE, 14, Sampling(temperature), NoiseKey(number))
-    for number, temperature in enumerate([0.0, 0.8, 0.8, 0.0])
-]
-
-
-def record(numbers: list[int]) -> Trees:
-    recorder = TreeRecorder(speculator(1), layers=(1, 2))
-    for number in numbers:
-        recorder.record(number, TASKS[number])
-    return recorder.trees()
+GROWING = Growing(nodes=10, depth=4, max_tokens=14)
+PROMPTS = [Prompt((3, 1, 4, 1, 5 + number), NO_CATEGORY) for number in range(4)]
+LAYERS = (1, 2)
+CONTEXT, ROOM = 64, 256
 
 
-def rounds_of(task: Task) -> list[tuple[int, int, Round]]:
-    """Of those with a tree: the root's token, the position of what follows it, and the round."""
-    found: list[tuple[int, int, Round]] = []
-    ids = list(task.prompt)
-    for one in speculator(1).rounds(task, (1, 2)):
-        if len(one.draft.tree):
-            found.append((ids[-1], len(ids), one))
-        ids += one.emitted
-    return found
+@dataclass
+class Opened:
+    target: Target
+    draft: OpenDraft
+
+    def gathered(self, prompts: list[Prompt], is_whole: bool) -> TreeGatherer:
+        with TreeGatherer(self.target, self.draft, GROWING, LAYERS, lambda _: is_whole) as gatherer:
+            gatherer.gather(iter(prompts), None, lambda _: None)
+            return gatherer
+
+    def speculated(self, number: int) -> Iterator[tuple[int, Round]]:
+        """The reference: rounds with a tree, verified by all layers; each with the token that it hangs below."""
+        parts = DraftParts(self.draft, threads=1, max_rows=CONTEXT, max_context=CONTEXT, kv_tokens=ROOM)
+        pack, text = self.target.pack, self.target.text
+        models = Speculator(
+            Transformer(pack, threads=1, max_rows=CONTEXT, max_context=CONTEXT, kv_capacity_tokens=ROOM),
+            Head(pack, threads=1),
+            missing=text.vocabulary.missing(self.target.checkpoint.config.vocab_size),
+            end_ids=frozenset(text.spec.end_ids),
+            draft=parts.model(self.draft.barred),
+        )
+        asked = GROWING.question(number, PROMPTS[number])
+        last = asked.prompt[-1]
+        task = Task(asked.prompt, GROWING.policy, asked.max_tokens, asked.sampling, asked.noise)
+        for one in models.rounds(task, LAYERS):
+            if one.draft.tree:
+                yield last, one
+            last = one.emitted[-1]
+        models.close()
 
 
-@pytest.mark.parametrize("number", range(len(TASKS)))
-def test_every_row_is_labelled_as_the_walk_and_the_target_have_it(number: int) -> None:
-    task, trees, models = TASKS[number], record([number]), speculator(1)
-    rounds = rounds_of(task)
-    assert len(trees) == len(rounds)
-    first = 0
-    for last, position, one in rounds:
-        tree, drafted = one.draft.tree, trees.drafted
-        rows = slice(first, first + 1 + len(tree))
-        assert drafted.tokens[rows].tolist() == [last, *tree.tokens]
-        assert drafted.parents[rows].tolist() == [-1, *(first + 1 + parent for parent in tree.parents)]
-        np.testing.assert_allclose(np.exp(drafted.log_probabilities[rows][1:]), one.draft.probabilities, rtol=1e-5)
-        assert drafted.sources[rows].tolist() == [0, *one.draft.sources]
-        assert set(np.flatnonzero(trees.accepted[rows]) - 1) == {ROOT, *one.accepted}
-        for node in range(ROOT, len(tree)):
-            logits = models.head.logits(one.rows[[1 + node]])[0]
-            logits[MISSING] = -np.inf
-            chosen = choose(logits, task.sampling, task.noise, position + len(tree.path(node)))
-            assert trees.choices[first + 1 + node] == (chosen if node in tree.parents else NO_CHOICE)
-        for layer, shown in (*one.looked.items(), (models.target.config.n_layers, one.rows)):
-            assert np.array_equal(trees.hidden[layer][rows], shown.astype(np.float16))
+@pytest.fixture(scope="module")
+def opened(tmp_path_factory: pytest.TempPathFactory) -> Opened:
+    folder = tmp_path_factory.mktemp("trees")
+    make_checkpoint(folder / "target", "smollm", num_hidden_layers=3)
+    target = Target.open(folder / "target", folder)
+    return Opened(target, OpenDraft.open(folder / "target", target, folder))
+
+
+@pytest.fixture(scope="module")
+def whole(opened: Opened) -> Trees:
+    return opened.gathered(PROMPTS, is_whole=True).trees()
+
+
+def assert_same(found: Trees, wanted: Trees) -> None:
+    for name in ("parents", "tokens", "log_probabilities", "sources"):
+        assert np.array_equal(getattr(found.drafted, name), getattr(wanted.drafted, name)), name
+    for name in ("prompts", "choices", "accepted"):
+        assert np.array_equal(getattr(found, name), getattr(wanted, name)), name
+    assert found.hidden.keys() == wanted.hidden.keys()
+    assert all(np.array_equal(found.hidden[layer], wanted.hidden[layer]) for layer in found.hidden)
+
+
+@pytest.mark.parametrize("number", [0, 2])  # greedy, and drawn
+def test_trees_along_an_answer_are_those_that_speculation_verifies(opened: Opened, whole: Trees, number: int) -> None:
+    found, first = whole.only([number]), 0
+    for last, one in opened.speculated(number):
+        tree, rows = one.draft.tree, slice(first, first + 1 + len(one.draft.tree))
+        assert found.drafted.tokens[rows].tolist() == [last, *tree.tokens]
+        assert found.drafted.parents[rows].tolist() == [-1, *(first + 1 + parent for parent in tree.parents)]
+        probabilities = np.exp(found.drafted.log_probabilities[rows][1:])
+        np.testing.assert_allclose(probabilities, one.draft.probabilities, rtol=1e-5)
+        assert found.drafted.sources[rows].tolist() == [0, *one.draft.sources]
+        path = [0, *(1 + node for node in one.accepted)]
+        assert np.flatnonzero(found.accepted[rows]).tolist() == path
+        chosen = [*one.emitted, NO_CHOICE][: len(path)]
+        assert found.choices[rows][path].tolist() == chosen
+        assert np.count_nonzero(found.choices[rows] != NO_CHOICE) == len(one.emitted[: len(path)])
+        for layer in LAYERS:
+            assert np.array_equal(found.hidden[layer][rows], one.looked[layer].astype(np.float16))
         first = rows.stop
-    assert first == len(trees.prompts)
+    assert first == len(found.prompts) > 0
 
 
-def test_a_node_is_accepted_where_its_parent_is_and_chose_it() -> None:
-    trees = record([0, 1, 2, 3])
-    parents = trees.drafted.parents
-    for row in trees.drafted.nodes.tolist():
-        chosen = trees.choices[parents[row]] == trees.drafted.tokens[row]
-        assert trees.accepted[row] == (trees.accepted[parents[row]] and chosen)
+def test_a_node_is_accepted_where_its_parent_is_and_chose_it(whole: Trees) -> None:
+    parents = whole.drafted.parents
+    for row in whole.drafted.nodes.tolist():
+        chosen = whole.choices[parents[row]] == whole.drafted.tokens[row]
+        assert whole.accepted[row] == (whole.accepted[parents[row]] and chosen)
+
+
+def test_trees_grown_without_others_are_the_accepted_part_of_whole_ones(opened: Opened, whole: Trees) -> None:
+    """Rows too: none attends to what was left out."""
+    assert_same(opened.gathered(PROMPTS, is_whole=False).trees(), whole.on_path())
+
+
+def test_texts_are_what_the_whole_target_read(opened: Opened) -> None:
+    texts = opened.gathered(PROMPTS[:1], is_whole=False).texts()
+    model = Transformer(opened.target.pack, threads=1, max_rows=CONTEXT, max_context=CONTEXT, kv_capacity_tokens=ROOM)
+    shown: dict[int, Rows] = {}
+
+    def look(rows: Rows) -> None:
+        shown[1] = rows.copy()
+
+    final, _ = model.run([Span(model.new_cache(), texts.tokens.tolist())], looks={1: look})
+    model.close()
+    assert texts.tokens[: len(PROMPTS[0].ids)].tolist() == list(PROMPTS[0].ids)
+    assert np.array_equal(texts.final, final.astype(np.float16))
+    assert np.array_equal(texts.hidden[1], shown[1].astype(np.float16))
 
 
 @pytest.mark.parametrize("wanted", [[0], [3], [1, 2], [0, 1, 2, 3]])
-def test_the_trees_of_some_prompts_are_those_that_they_give_alone(wanted: list[int]) -> None:
-    found, alone = record([0, 1, 2, 3]).only(wanted), record(wanted)
-    for name in ("parents", "tokens", "log_probabilities", "sources"):
-        assert np.array_equal(getattr(found.drafted, name), getattr(alone.drafted, name))
-    for name in ("prompts", "choices", "accepted"):
-        assert np.array_equal(getattr(found, name), getattr(alone, name))
-    assert all(np.array_equal(found.hidden[layer], alone.hidden[layer]) for layer in alone.hidden)
+def test_the_trees_of_some_prompts_are_those_of_each_alone(whole: Trees, wanted: list[int]) -> None:
+    assert_same(whole.only(wanted), Trees.joined([whole.only([number]) for number in wanted]))
+
+
+@given(trees(40).filter(len), st.data())
+def test_without_others_leaves_the_children_of_accepted_nodes(tree: TokenTree, data: st.DataObject) -> None:
+    end = data.draw(st.integers(ROOT, len(tree) - 1))
+    accepted = () if end == ROOT else tree.path(end)
+    draft = Draft(tree, tuple(1 / (2 + node) for node in range(len(tree))), (1,) * len(tree))
+    found = without_others(ReplayedRound(draft, tuple(accepted), ()))
+    kept = [node for node in range(len(tree)) if set(tree.path(node)[:-1]) <= set(accepted)]
+
+    def named(one: TokenTree, node: int) -> list[int]:
+        return [one.tokens[above] for above in one.path(node)]
+
+    assert [named(found.draft.tree, node) for node in range(len(kept))] == [named(tree, node) for node in kept]
+    assert found.draft.probabilities == tuple(draft.probabilities[node] for node in kept)
+    assert len(found.draft.sources) == len(found.draft.tree)
+    assert [kept[node] for node in found.accepted] == list(accepted)

@@ -9,7 +9,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hetspec.decoding.tree import ROOT, TokenTree
+from hetspec.drafting.copies import COPIES, RIGHT, Copies
 from hetspec.drafting.growth import Growth
+from hetspec.drafting.lookup import NgramIndex
+from hetspec.drafting.nodes import Proposal
 from hetspec.rpc.messages import Draft, DraftPolicy
 
 LOOKUP, MODEL, GRAMMAR = 1, 2, 3
@@ -22,7 +25,7 @@ policies = st.builds(
 
 @dataclass
 class Record:
-    """What was added, kept beside the growth: of each path of tokens the largest chance it was given."""
+    """What was added, kept beside the growth: of each path of tokens the last chance it was given, unless certain."""
 
     depth: int
     chances: dict[tuple[int, ...], float] = field(default_factory=dict)
@@ -32,7 +35,8 @@ class Record:
         for token, chance in candidates:
             path = (*parent, token)
             if len(path) <= self.depth:
-                self.chances[path] = max(chance, self.chances.get(path, 0.0))
+                known = self.chances.get(path)
+                self.chances[path] = 1.0 if known == 1 else chance
 
     @property
     def gains(self) -> dict[tuple[int, ...], float]:
@@ -54,16 +58,17 @@ def grown(policy: DraftPolicy, data: st.DataObject) -> tuple[Growth, Record]:
     runs = st.lists(st.lists(st.integers(0, 3), min_size=1, max_size=6), max_size=1 if is_chain else 2)
     for run in data.draw(runs):
         chance = data.draw(chances)
-        growth.add_run(run, chance, LOOKUP)
+        growth.add_run([(token, chance) for token in run], LOOKUP)
         for i, token in enumerate(run):
-            record.add(tuple(run[:i]), [(token, chance)])
+            if tuple(run[: i + 1]) not in record.chances:
+                record.add(tuple(run[:i]), [(token, chance)])
     frontier: list[tuple[int, tuple[int, ...]]] = [(ROOT, ())]
     steps = 0
     while frontier:
         for node, path in frontier:
             tokens = data.draw(st.lists(st.integers(0, 3), unique=True, min_size=1, max_size=policy.width))
             candidates = [(token, data.draw(chances)) for token in tokens]
-            growth.add(node, candidates, MODEL)
+            growth.branch(node, Proposal(candidates, 0.0))
             record.add(path, candidates)
         selected = growth.select()
         paths = [tuple(growth.nodes.path(node)) for node in selected]
@@ -132,37 +137,41 @@ def check_nodes(draft: Draft, fed: list[int | None], record: Record) -> None:
 def test_width_1_grows_the_chain_of_the_best_candidates(nodes: int, depth: int, data: st.DataObject) -> None:
     growth = Growth(DraftPolicy(nodes, depth, 1, (MODEL,)))
     answers = data.draw(st.lists(st.integers(0, 9), min_size=depth, max_size=depth))
-    growth.add(ROOT, [(answers[0], data.draw(chances))], MODEL)
+    growth.branch(ROOT, Proposal([(answers[0], data.draw(chances))], 0.0))
     for token in answers[1:]:
         selected = growth.select()
         if not selected:  # as deep as may be
             break
         assert len(selected) == 1
         growth.feed(selected)
-        growth.add(selected[0], [(token, data.draw(chances))], MODEL)
+        growth.branch(selected[0], Proposal([(token, data.draw(chances))], 0.0))
     draft, _ = finished(growth)
     assert draft.tree.tokens == tuple(answers[: min(nodes, depth)])
     assert draft.tree.parents == tuple(range(-1, len(draft.tree) - 1))
 
 
-def test_a_known_node_keeps_its_source_and_takes_the_larger_estimate_and_the_models_children() -> None:
-    growth = Growth(DraftPolicy(8, 3, 2, (LOOKUP, MODEL)))
-    growth.add_run([7, 8], 0.5, LOOKUP)
-    growth.add(ROOT, [(7, 0.9), (6, 0.2)], MODEL)
-    assert growth.select() == [0, 2]
-    growth.feed([0, 2])
-    growth.add(0, [(8, 0.1), (5, 0.4)], MODEL)
+def test_what_both_sources_say_of_a_place_replaces_what_a_run_said_alone_and_is_said_of_no_place_beyond() -> None:
+    """The text is 7 8 9 7 8: what followed two tokens was 9, then 7."""
+    growth = Growth(DraftPolicy(8, 3, 2, (LOOKUP, MODEL)), Copies(NgramIndex([7, 8, 9, 7, 8])))
+    growth.look_up()
+    assert growth.nodes[0].probability == RIGHT[2]
+    growth.branch(ROOT, Proposal([(6, 0.8), (9, 0.2)], 1.5))
+    rest = 1 - COPIES[2]
+    assert growth.select() == [0, 3]
+    growth.feed([0, 3])
+    growth.branch(3, Proposal([(5, 0.4), (4, 0.3)], 0.5))
     draft, fed = finished(growth)
-    assert (draft.tree.tokens, draft.tree.parents) == ((7, 8, 6, 5), (-1, 0, -1, 0))
-    assert draft.probabilities == (0.9, 0.5, 0.2, 0.4)
-    assert draft.sources == (LOOKUP, LOOKUP, MODEL, MODEL)
-    assert fed == [0, None, 1, None]
+    assert (draft.tree.tokens, draft.tree.parents) == ((9, 7, 8, 6, 5, 4), (-1, 0, 1, -1, 3, 3))
+    assert draft.probabilities == (COPIES[2] + rest * 0.2, RIGHT[3], RIGHT[4], rest * 0.8, 0.4, 0.3)
+    assert draft.sources == (LOOKUP, LOOKUP, LOOKUP, MODEL, MODEL, MODEL)
+    assert draft.entropies == (0.0, 0.0, 0.0, 1.5, 0.5, 0.5)
+    assert fed == [0, None, None, 1, None, None]
 
 
 def test_what_is_certain_is_kept_whatever_the_least_gain() -> None:
     growth = Growth(DraftPolicy(8, 4, 2, (GRAMMAR, MODEL), min_gain=1.0))
-    growth.add_run([7, 8], 1.0, GRAMMAR)
-    growth.add(ROOT, [(6, 0.999)], MODEL)
+    growth.add_run([(7, 1.0), (8, 1.0)], GRAMMAR)
+    growth.branch(ROOT, Proposal([(6, 0.999), (7, 0.001)], 0.0))
     assert growth.select() == [0]
     draft, _ = finished(growth)
     assert draft.tree == TokenTree.chain([7, 8])

@@ -62,8 +62,8 @@ def test_chances_become_what_comes_true(believed: float, true: float) -> None:
 
 def test_siblings_have_no_more_than_certainty_together() -> None:
     doubled = CalibrationMap((), ((MODEL, ((2.0,),)),))
-    assert doubled.chances(MODEL, 1, [0.2, 0.1]) == [0.4, 0.2]
-    assert doubled.chances(MODEL, 1, [0.6, 0.4]) == pytest.approx([1.0 / 1.8, 0.8 / 1.8])
+    assert doubled.chances(1, [(MODEL, 0.2), (LOOKUP, 0.1)]) == [0.4, 0.1]
+    assert doubled.chances(1, [(MODEL, 0.6), (LOOKUP, 0.4)]) == pytest.approx([1.0 / 1.4, 0.4 / 1.4])
 
 
 def lever_after(told: list[tuple[Draft, Walk]], parts: frozenset[Part] = frozenset(Part)) -> Lever:
@@ -108,38 +108,39 @@ def asked_in(rounds: int, saved: float) -> list[bool]:
     return asked
 
 
-def test_a_draft_model_that_pays_never_rests() -> None:
-    assert all(asked_in(300, saved=1.0))
-    assert all(asked_in(300, saved=0.0))
+@pytest.mark.parametrize("saved", [1.0, 0.0, -15.0])
+def test_a_draft_model_that_pays_or_loses_less_than_chance_may_never_rests(saved: float) -> None:
+    assert all(asked_in(300, saved))
 
 
 def test_one_that_does_not_rests_twice_as_long_after_every_trial() -> None:
-    asked = asked_in(5 * 8 + 4 + 8 + 16 + 32 + 64, saved=-1.0)
-    trials = "".join("x" if one else "." for one in asked).split("xxxxxxxx")
+    """A round loses a token: 1 + .95 + ... + .95**4 is more than 4."""
+    asked = asked_in(5 * 5 + 4 + 8 + 16 + 32 + 64, saved=-100.0)
+    trials = "".join("x" if one else "." for one in asked).split(5 * "x")
     assert [len(rest) for rest in trials] == [0, 4, 8, 16, 32, 64]
 
 
 def test_one_that_pays_again_is_trusted_again() -> None:
-    pause, saved = DraftPause(), -1.0
-    rests = 0
-    for number in range(400):
-        if not pause.may_draft():
+    """After a bad time and a good one, the next bad one begins with a short rest again."""
+    pause, rests = DraftPause(), 0
+    for number in range(300):
+        if pause.may_draft():
+            pause.drafted(tokens=1, cost=200.0 if number < 100 or number >= 280 else 50.0, plain=100.0)
+        else:
             rests += number > 200
-            continue
-        pause.drafted(1, 100.0 - saved, 100.0)
-        saved = -1.0 if number < 100 else 1.0
-    assert rests == 0
+    assert rests == 4
 
 
 def test_a_resting_draft_model_leaves_lookup_and_comes_back() -> None:
     costs = replace(COSTS, draft_step=CostCurve(((1, 500), (8, 500))))
     policy, lever = replace(POLICY, costs=costs), Lever(frozenset(Part))
     asked = []
-    for _ in range(8 + 4 + 8):
+    for _ in range(1 + 4 + 1 + 8 + 1):
         refined = lever.refine(policy)
         asked.append(refined.sources)
         spent = 500 if MODEL in refined.sources else 0
         lever.begin_round(Draft(TokenTree((1,), (ROOT,)), (0.5,), (MODEL,), spent), refined)
         lever.learn(Walk((2,), ()))
-    assert asked == [(LOOKUP, MODEL)] * 8 + [(LOOKUP,)] * 4 + [(LOOKUP, MODEL)] * 8
-    assert lever.report.rested == 4
+    asked_both, looked_up = [(LOOKUP, MODEL)], [(LOOKUP,)]
+    assert asked == asked_both + 4 * looked_up + asked_both + 8 * looked_up + asked_both
+    assert lever.report.rested == 12

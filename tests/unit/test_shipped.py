@@ -9,12 +9,13 @@ from pathlib import Path
 import pytest
 
 from hetspec.model.checkpoint import CheckpointError, open_checkpoint, open_draft
+from hetspec.model.checkpoint.acceptance_folder import open_acceptance
 from hetspec.model.checkpoint.early_exit_folder import open_early_exit
 from weight_store import shipped
 from weight_store.config import WeightStoreSettings, embedded_model
 
 MOST_BYTES = 30_000_000
-FOLDERS = (shipped.DRAFT, shipped.EARLY_EXIT)
+FOLDERS = (shipped.DRAFT, shipped.EARLY_EXIT, shipped.ACCEPTANCE)
 
 
 @pytest.mark.parametrize(
@@ -49,6 +50,24 @@ def test_the_shipped_predictor_is_served_where_neither_target_nor_predictor_is_n
     assert WeightStoreSettings(**settings).early_exit_folder() == early_exit
 
 
+@pytest.mark.parametrize(
+    ("settings", "acceptance"),
+    [
+        ({}, shipped.ACCEPTANCE),
+        ({"acceptance": "none"}, None),
+        ({"acceptance": Path("~/mine")}, Path("~/mine").expanduser()),
+        ({"draft": Path("other")}, None),
+        ({"draft": "none"}, None),
+        ({"target": Path("other")}, None),
+        ({"target": Path("other"), "draft": Path("mine"), "acceptance": Path("mine")}, Path("mine")),
+    ],
+)
+def test_the_shipped_acceptance_head_is_served_with_the_shipped_draft_alone(
+    settings: dict[str, object], acceptance: Path | None
+) -> None:
+    assert WeightStoreSettings(**settings).acceptance_folder() == acceptance
+
+
 @pytest.mark.parametrize("folder", FOLDERS, ids=lambda folder: folder.name)
 def test_every_file_is_named_with_the_hash_that_sha256sum_finds(folder: Path) -> None:
     subprocess.run(["sha256sum", "--check", "--strict", shipped.SUMS_FILE], cwd=folder, check=True)
@@ -60,9 +79,12 @@ def test_all_of_it_is_small() -> None:
     assert sum(path.stat().st_size for folder in FOLDERS for path in folder.iterdir()) <= MOST_BYTES
 
 
-def test_both_open_for_the_packaged_target() -> None:
+def test_all_open_for_the_packaged_target() -> None:
     target = open_checkpoint(embedded_model())
-    assert open_draft(shipped.DRAFT, target).config.reads_features
+    draft = open_draft(shipped.DRAFT, target)
+    assert draft.config.reads_features
+    judging = open_acceptance(shipped.ACCEPTANCE, target.fingerprint(), draft.fingerprint())
+    assert judging.config.hidden_size == draft.config.hidden_size
     assert open_early_exit(shipped.EARLY_EXIT, target.fingerprint()).config.layer <= target.config.n_layers // 2
 
 

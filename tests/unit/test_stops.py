@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hetspec.decoding.tree import ROOT
+from hetspec.drafting.copies import Copies
 from hetspec.drafting.growth import Growth
 from hetspec.drafting.look_ahead import LookAheadGrowth
 from hetspec.drafting.nodes import Proposal
@@ -75,7 +76,7 @@ def test_what_lookup_found_stands_though_the_model_stops(
     rule: StopRule, said: list[tuple[float, float]], found: int
 ) -> None:
     growth, proposals = Growth(DraftPolicy(LENGTH, LENGTH, 1, (LOOKUP, MODEL), stop=rule)), proposals_of(said)
-    growth.add_run([10 + depth for depth in range(found)], 0.8, LOOKUP)
+    growth.add_run([(10 + depth, 0.8) for depth in range(found)], LOOKUP)
     growth.branch(ROOT, proposals[0])
     grow(growth, proposals)
     length = max(found, expected_length(rule, said, LENGTH))
@@ -91,7 +92,7 @@ def test_chain_that_looks_ahead_ends_by_its_own_tokens(
     before.branch(ROOT, proposals[0])
     grow(before, proposals)
     policy = DraftPolicy(most, most, 1, (MODEL,), stop=rule)
-    look = LookAheadGrowth(before.finish(), LookAhead(1, 0), policy, 64, lambda *_: [], by_levels=False)
+    look = LookAheadGrowth(before.finish(), LookAhead(1, 0), policy, 64, Copies(), by_levels=False)
     grow(look, proposals)
     tree = look.finish().draft.tree
     below = tree.tokens[1:]

@@ -131,10 +131,13 @@ async def _ask(unit: ToyUnit, timeline: Timeline, cost_ns: int) -> None:
         await unit.ask(cost_ns)
 
 
-def test_an_arrow_from_a_block_of_no_length_stays_in_place():
+def test_an_arrow_begins_in_the_block_it_is_from_and_none_where_another_begins_there():
     process = Process(1, "p", ["a", "b"], 0, itertools.count(1))
-    process.arrow(Block("a", 7, 7), Block("b", 7, 9), "judged")
-    assert [ns(event["ts"]) for event in process.events() if event["ph"] in "sf"] == [7, 7]
+    instant, block = Block("a", 7, 7), Block("a", 7, 8)
+    for each in (instant, block):
+        process.block(each, str(each.end_ns), "x", {})
+        process.arrow(each, Block("b", 8, 9), "judged")
+    assert [ns(event["ts"]) for event in process.events() if event["ph"] in "sf"] == [7, 8]
 
 
 @pytest.mark.parametrize("broken", ["overlap", "pair", "lane"])

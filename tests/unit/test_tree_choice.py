@@ -13,6 +13,7 @@ from hetspec.decoding.tree import ROOT
 from hetspec.drafting.calibration import CalibrationMap
 from hetspec.drafting.costs import CostCurve, DraftCosts
 from hetspec.drafting.growth import Growth
+from hetspec.drafting.nodes import Proposal
 from hetspec.drafting.tree_choice import TreeChoice
 from hetspec.rpc.messages import DraftPolicy
 
@@ -120,7 +121,7 @@ def grow(growth: Growth, answers: dict[tuple[int, ...], list[tuple[int, float]]]
     nodes = [ROOT]
     while nodes:
         for node in nodes:
-            growth.add(node, answers[tuple(growth.nodes.path(node))], MODEL)
+            growth.branch(node, Proposal(answers[tuple(growth.nodes.path(node))], 0.0))
         if nodes := growth.select():
             growth.feed(nodes)
 
@@ -179,7 +180,7 @@ def test_a_growth_without_worth_asks_the_model_for_nothing_more() -> None:
     costs = DraftCosts(0, CostCurve(((1, 100), (9, 108))), CostCurve(((1, 90), (8, 90))))
     growth = Growth(DraftPolicy(8, 4, 2, (MODEL,), costs=costs))
     growth.read(1)
-    growth.add(ROOT, [(7, 0.3), (8, 0.1)], MODEL)
+    growth.branch(ROOT, Proposal([(7, 0.3), (8, 0.1)], 0.0))
     assert growth.select() == []
     draft = growth.finish().draft
     assert (draft.tree.tokens, draft.spent) == ((7, 8), 90)
@@ -190,7 +191,7 @@ def test_draft_probabilities_count_as_the_calibration_map_has_them_and_are_told_
     for calibration, drafted in ((None, (7, 0.6)), (halved, (8, 0.4))):  # where 0.6 counts as 0.3
         costs = DraftCosts(0, CostCurve(((1, 100), (9, 380))), CostCurve(((1, 1), (8, 1))), calibration)
         growth = Growth(DraftPolicy(8, 1, 2, (MODEL,), costs=costs))
-        growth.add(ROOT, [(7, 0.6), (8, 0.4)], MODEL)
+        growth.branch(ROOT, Proposal([(7, 0.6), (8, 0.4)], 0.0))
         draft = growth.finish().draft
         assert (*draft.tree.tokens, *draft.probabilities) == drafted
 

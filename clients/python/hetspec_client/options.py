@@ -20,6 +20,9 @@ class HetspecOptions(TypedDict, total=False):
     disable: Sequence[str] | None
     objective: str | None
     drafting: str | None
+    outcomes: int | None
+    edc: str | None
+    tvc: str | None
     max_nodes: int | None
     max_depth: int | None
     min_gain: float | None

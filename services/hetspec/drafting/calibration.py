@@ -5,7 +5,7 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass
-from math import isfinite
+from math import inf
 
 Factors = tuple[tuple[float, ...], ...]  # [depths, bins]
 
@@ -22,19 +22,23 @@ class CalibrationMap:
         for source, table in self.factors:
             if not table or any(len(row) != len(self.edges) + 1 for row in table):
                 raise ValueError(f"calibration of source {source}: must be a factor for each of {len(self.edges) + 1}")
-            if not all(isfinite(factor) and factor >= 0 for row in table for factor in row):
+            if not all(0 <= factor < inf for row in table for factor in row):
                 raise ValueError(f"calibration of source {source}: holds a factor that is negative or not finite")
 
     def chance(self, source: int, depth: int, probability: float) -> float:
         """depth: from 1."""
-        for known, table in self.factors:
-            if known == source:
-                factor = table[min(depth, len(table)) - 1][bisect_right(self.edges, probability)]
-                return min(1.0, probability * factor)
-        return probability
+        return self._each(depth, ((source, probability),))[0]
 
-    def chances(self, source: int, depth: int, probabilities: Sequence[float]) -> list[float]:
-        """Of siblings, of which one at most is accepted: together they have no more than certainty."""
-        chances = [self.chance(source, depth, probability) for probability in probabilities]
+    def chances(self, depth: int, siblings: Sequence[tuple[int, float]]) -> list[float]:
+        """siblings: source and probability of each. One of them at most is accepted: together they have no more than
+        certainty."""
+        chances = self._each(depth, siblings)
         total = sum(chances)
         return [chance / total for chance in chances] if total > 1 else chances
+
+    def _each(self, depth: int, told: Sequence[tuple[int, float]]) -> list[float]:
+        rows = {source: table[min(depth, len(table)) - 1] for source, table in self.factors}
+        return [
+            min(1.0, each * rows[source][bisect_right(self.edges, each)]) if source in rows else each
+            for source, each in told
+        ]

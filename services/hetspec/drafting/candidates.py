@@ -2,7 +2,12 @@
 
 Without temperature the likeliest tokens, each with its probability. With it, those that the keyed noise favours
 (`hetspec.decoding.choose`): the target draws with the same noise, and differs only as far as its log-probabilities do.
-A token's chance is then its share of the perturbed scores. The entropy is that of the distribution itself.
+The entropy is that of the distribution itself.
+
+A token's chance is its share of exp(log q + T g), with q the draft's probability at temperature 1, T the temperature
+and g the noise: were each of the draft's log q off from the target's by independent Gumbel noise, this is the chance
+that the token is the one that the target chooses, as argmax(log p + T g), whatever T is. With T its share is taken
+among the best few alone.
 """
 
 from __future__ import annotations
@@ -82,7 +87,7 @@ class Proposer:
         best = perturbed(logits, place.sampling, place.noise, place.position, count, ids)
         chances = best.probabilities
         if place.sampling.temperature > 0:
-            chances = np.exp(best.scores - best.scores[0])
+            chances = np.exp((best.scores - best.scores[0]) * place.sampling.temperature)
             chances /= chances.sum()
         return Proposal(_listed(best.ids.tolist(), chances.tolist(), place.count), best.entropy)
 
@@ -142,8 +147,9 @@ def _best_of_rows(logits, ids, temperatures, streams, counts, tokens, chances, e
             _, entropies[r] = _mass_and_entropy(logs, row)
             race(scores[:count], near[:count], streams[r], best, found)
             mass = 0.0
-            for score in best:
-                mass += math.exp(score - best[0])
+            for i in range(best.shape[0]):
+                best[i] *= temperatures[r]
+                mass += math.exp(best[i] - best[0])
             _to_chances(best, best[0], mass)
 
 

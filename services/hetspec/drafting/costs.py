@@ -10,6 +10,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from itertools import pairwise
 
+import numpy as np
+
 from hetspec.drafting.calibration import CalibrationMap
 
 LAST_STRETCH = 8  # committed tokens at most that a draft's first step reads
@@ -48,6 +50,14 @@ class CostCurve:
         below, cost_below = self.points[at - 1]
         return cost_below + (cost - cost_below) * (rows - below) / (above - below)
 
+    def up_to(self, rows: int) -> list[float]:
+        """Of one row, of two, ... Raises ValueError where the curve does not tell of as many."""
+        if rows > self.max_rows:
+            raise ValueError(f"rows = {rows}, the curve tells 1 to {self.max_rows}")
+        at, costs = np.array(self.points, np.float64).T
+        told: list[float] = np.interp(np.arange(1, rows + 1), at, costs).tolist()
+        return told
+
     @property
     def max_rows(self) -> int:
         return self.points[-1][0]
@@ -59,8 +69,8 @@ class DraftCosts:
     node. draft_step: of a step of the draft model, by the rows it feeds. calibration None: probabilities are taken at
     their word.
 
-    What the sampler spends is left out. It projects a row for each token that comes out, so that a round of E tokens
-    costs C + w E: its rate E / (C + w E) grows with E / C, and w changes no choice.
+    What the sampler spends on each token that comes out is left out. Where a round of E tokens costs C + w E, its rate
+    E / (C + w E) grows with E / C, and w changes no choice. What it spends in any round belongs to `round`.
     """
 
     round: int

@@ -190,7 +190,9 @@ class DraftModel:
         """With what the acceptance head makes of the node."""
         if self._acceptance is None or not one.judged or node == ROOT:
             return found
-        (chance,) = self._acceptance.chances(one.growth.nodes.outputs[node][None])
+        nodes = one.growth.nodes
+        own = np.array([nodes[node].probability], np.float32)
+        (chance,) = self._acceptance.chances(nodes.outputs[node][None], own)
         return replace(found, acceptance=float(chance))
 
     def _pass(self, spans: Sequence[Span], features: Sequence[Rows], should_stop: ShouldStop) -> list[Rows]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
+from hetspec.drafting.copies import Copies
 from hetspec.drafting.growing import Growing, Grown
 from hetspec.drafting.growth import Growth
 from hetspec.drafting.look_ahead import LookAheadGrowth
@@ -12,7 +13,7 @@ from hetspec.drafting.model_state import ModelState
 from hetspec.drafting.nodes import Nodes
 from hetspec.model.transformer import Rows
 from hetspec.rpc.messages import Draft, DraftPolicy, LookAhead
-from hetspec.v1.drafter_pb2 import DRAFT_SOURCE_LOOKUP, DRAFT_SOURCE_MODEL
+from hetspec.v1.drafter_pb2 import DRAFT_SOURCE_GRAMMAR, DRAFT_SOURCE_LOOKUP, DRAFT_SOURCE_MODEL
 
 _NOTHING = Grown(Nodes(), (), Draft())
 
@@ -36,25 +37,24 @@ class DraftState:
         if self.model is not None:
             self.model.give(features)
 
-    def look_up(self, growth: Growth, policy: DraftPolicy, allowed: Callable[[Sequence[int]], int] = len) -> None:
-        """Runs that occurred before, where the policy asks for them. allowed: how far a run may go, in tokens."""
-        if DRAFT_SOURCE_LOOKUP in policy.sources:
-            for tokens, confidence in self.index.continuations(policy.width, policy.max_depth):
-                growth.add_run(tokens[: allowed(tokens)], confidence, DRAFT_SOURCE_LOOKUP)
+    def new_growth(
+        self, policy: DraftPolicy, allowed: Callable[[Sequence[int]], int] = len, forced: Sequence[int] = ()
+    ) -> Growth:
+        """Of a new tree, with what must follow, and with runs that occurred before where the policy asks for them.
+        allowed: how many tokens of a run may follow."""
+        growth = Growth(policy, self._copies(policy, allowed))
+        growth.add_run([(token, 1.0) for token in forced], DRAFT_SOURCE_GRAMMAR)
+        growth.look_up()
+        return growth
 
     def look_ahead(
         self, look: LookAhead, policy: DraftPolicy, max_nodes: int, allowed: Callable[[Sequence[int]], int] = len
     ) -> LookAheadGrowth:
-        """The last draft, to be grown on to at most `max_nodes` nodes in all. allowed: as in `look_up`.
+        """The last draft, to be grown on to at most `max_nodes` nodes in all. allowed: as in `new_growth`.
 
         Raises ValueError where `look.since` is no node of it."""
-
-        def runs(path: Sequence[int], count: int, length: int) -> list[tuple[list[int], float]]:
-            found = self.index.continuations(count, length, path)
-            return [(run[: max(0, allowed([*path, *run]) - len(path))], confidence) for run, confidence in found]
-
         by_levels = self.model is not None and self.model.by_levels
-        return LookAheadGrowth(self._last, look, policy, max_nodes, runs, by_levels)
+        return LookAheadGrowth(self._last, look, policy, max_nodes, self._copies(policy, allowed), by_levels)
 
     def model_to_ask(self, growth: Growing, policy: DraftPolicy, max_context: int) -> ModelState | None:
         """The draft model's state, set to grow the tree on: where the policy asks for it, it is ready, and there are
@@ -89,3 +89,6 @@ class DraftState:
     def release(self) -> None:
         if self.model is not None:
             self.model.release()
+
+    def _copies(self, policy: DraftPolicy, allowed: Callable[[Sequence[int]], int]) -> Copies:
+        return Copies(self.index if DRAFT_SOURCE_LOOKUP in policy.sources else None, allowed)

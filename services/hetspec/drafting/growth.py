@@ -1,24 +1,26 @@
 """A token tree while it grows, best-first: nodes by the chance that they lie on the accepted path.
 
 Each draft step feeds the nodes of the highest gain that were not fed yet; in the end the nodes of the highest gain are
-kept. A child's gain never exceeds its parent's, so what is kept is a tree. A chain grows alike, and of its two sources
-keeps the one path that promises most. Where the policy tells costs, they decide when growth ends and how many nodes are
-kept.
+kept. A child's gain never exceeds its parent's, so what is kept is a tree. A chain grows alike, a child a node beside
+prompt lookup's run, and keeps the one path that promises most. Where the policy tells costs, they decide when growth
+ends and how many nodes are kept.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
+from itertools import islice
 
 from hetspec.decoding.tree import ROOT
 from hetspec.drafting.best import Best
+from hetspec.drafting.copies import Copies
 from hetspec.drafting.growing import Grown
-from hetspec.drafting.nodes import Candidate, Nodes, Proposal
+from hetspec.drafting.nodes import Candidate, Guess, Nodes, Proposal
 from hetspec.drafting.stops import Stops
 from hetspec.drafting.tree_choice import TreeChoice
 from hetspec.rpc.messages import DraftPolicy
-from hetspec.v1.drafter_pb2 import DRAFT_SOURCE_MODEL
+from hetspec.v1.drafter_pb2 import DRAFT_SOURCE_LOOKUP
 
 CHAINS = 2  # that grow side by side before one is kept: prompt lookup's and the draft model's
 
@@ -26,13 +28,15 @@ CHAINS = 2  # that grow side by side before one is kept: prompt lookup's and the
 class Growth:
     """Of a new tree below the last committed token (`hetspec.drafting.growing.Growing`)."""
 
-    def __init__(self, policy: DraftPolicy) -> None:
+    def __init__(self, policy: DraftPolicy, copies: Copies | None = None) -> None:
+        """copies: None where nothing is looked up."""
         self._is_chain = policy.width == 1 and policy.costs is None
         self._policy = replace(policy, max_depth=min(policy.max_depth, policy.max_nodes)) if self._is_chain else policy
         self._choice = TreeChoice(policy.costs, policy.max_nodes) if policy.costs else None
         self.nodes = Nodes(policy.costs.calibration if policy.costs else None)
         self._best = Best(policy.max_nodes * (CHAINS if self._is_chain else 1), policy.min_gain)
         self._stops = Stops(policy.stop, self.nodes)
+        self._copies = copies or Copies()
         self._steps = 0
 
     def __len__(self) -> int:
@@ -52,32 +56,37 @@ class Growth:
     def deepest(self) -> int:
         return self._policy.max_depth
 
-    def add(self, parent: int, candidates: Sequence[Candidate], source: int, entropy: float = 0.0) -> None:
-        """Children of `parent`, as far as the depth limit allows (see `Nodes.add`)."""
-        if self.nodes.depth(parent) >= self._policy.max_depth:
-            return
-        known = len(self.nodes)
-        if self.nodes.add(parent, candidates, source, entropy):
-            self._best.fill((node, self.nodes.gain(node)) for node in range(len(self.nodes)))
-        else:
-            for node in range(known, len(self.nodes)):
-                self._best.offer(node, self.nodes.gain(node))
+    def add_run(self, run: Sequence[Candidate], source: int) -> None:
+        """A path from the root. What is known of it stays as it is."""
+        parent = ROOT
+        for token, probability in run[: self._policy.max_depth]:
+            child = self.nodes.child(parent, token)
+            if child is None:
+                child = len(self.nodes)
+                self._add(parent, [Guess(token, probability, source)])
+            parent = child
 
-    def add_run(self, tokens: Sequence[int], confidence: float, source: int) -> None:
-        """A path from the root, each token with the same confidence."""
-        parent: int | None = ROOT
-        for token in tokens[: self._policy.max_depth]:
-            assert parent is not None
-            self.add(parent, [(token, confidence)], source)
-            parent = self.nodes.child(parent, token)
+    def look_up(self) -> None:
+        """Runs that occurred before."""
+        for run in self._copies.runs(self.width, self._policy.max_depth):
+            self.add_run(run, DRAFT_SOURCE_LOOKUP)
 
     def branch(self, node: int, proposal: Proposal) -> None:
         self.nodes.proposals[node] = proposal
         if self._stops.ends_before(node, self.nodes.depth(node)) or self.nodes.depth(node) == self._policy.max_depth:
             return
-        candidates = proposal.candidates[: self.width]
-        self.add(node, candidates, DRAFT_SOURCE_MODEL, proposal.entropy)
-        self._stops.drafted(node, self.nodes.children(node, candidates))
+        guesses = self._copies.join(proposal.candidates, self.nodes.path(node))
+        best = guesses[: self.width]
+        self._add(node, [*best, *self.nodes.known(node, guesses[self.width :])], proposal.entropy)
+        self._stops.drafted(node, self.nodes.children(node, best))
+
+    def _add(self, parent: int, guesses: Sequence[Guess], entropy: float = 0.0) -> None:
+        known = len(self.nodes)
+        if self.nodes.add(parent, guesses, entropy):
+            self._best.fill((node, self.nodes.gain(node)) for node in range(len(self.nodes)))
+        else:
+            for node in range(known, len(self.nodes)):
+                self._best.offer(node, self.nodes.gain(node))
 
     def select(self) -> list[int]:
         if self._steps >= self._policy.max_depth - 1 or (self._is_chain and self._stops):
@@ -113,7 +122,7 @@ class Growth:
 
     def _worth_feeding(self, choice: TreeChoice, ready: Sequence[int]) -> int:
         """How many of these nodes, best first."""
-        unfed = [i for i in self._best if self._may_branch(i)][: self._policy.width]
+        unfed = list(islice(filter(self._may_branch, self._best), self._policy.width))
         steps = self._policy.max_depth - self._steps
         return choice.to_feed(self._best.gains, self._gains(ready), self._gains(unfed), steps)
 

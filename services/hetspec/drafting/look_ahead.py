@@ -11,21 +11,18 @@ likeliest. These then join the tree, and below all of them together it grows by 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 from hetspec.drafting.best import Best
+from hetspec.drafting.copies import Copies
 from hetspec.drafting.costs import LAST_STRETCH
 from hetspec.drafting.growing import Grown
 from hetspec.drafting.growth import CHAINS, best_path
-from hetspec.drafting.nodes import Proposal
+from hetspec.drafting.nodes import Guess, Proposal
 from hetspec.drafting.outcomes import Outcomes
 from hetspec.drafting.stops import Stops
 from hetspec.rpc.messages import DraftPolicy, LookAhead
 from hetspec.v1.drafter_pb2 import DRAFT_SOURCE_LOOKUP, DRAFT_SOURCE_MODEL
-
-LookUp = Callable[[Sequence[int], int, int], Sequence[tuple[Sequence[int], float]]]
-"""(path, count, length): what followed elsewhere what ends in that path of drafted tokens. At most `count` runs of at
-most `length` tokens, each with the confidence of each of its tokens."""
 
 
 class LookAheadGrowth:
@@ -33,7 +30,7 @@ class LookAheadGrowth:
     goes into a copy of what was known, so that nothing has happened where nobody finishes it."""
 
     def __init__(
-        self, before: Grown, look: LookAhead, policy: DraftPolicy, max_nodes: int, look_up: LookUp, by_levels: bool
+        self, before: Grown, look: LookAhead, policy: DraftPolicy, max_nodes: int, copies: Copies, by_levels: bool
     ) -> None:
         """max_nodes: of the whole tree. by_levels: a step feeds no node together with its parent.
 
@@ -42,7 +39,7 @@ class LookAheadGrowth:
         self._before = before.kept
         self._outcomes = Outcomes(self.nodes, before.kept, look)
         self._policy = policy
-        self._look_up = look_up
+        self._copies = copies
         self._by_levels = by_levels
         self._room = min(policy.max_nodes, max_nodes - len(before.kept))
         self._is_chains = policy.width <= look.outcomes
@@ -154,21 +151,21 @@ class LookAheadGrowth:
         self._tried.add(node)
         if not is_end and self._stops.ends_before(node, self._depths[node]):
             return
-        candidates = proposal.candidates if is_end else proposal.candidates[: self._branches]
-        self.nodes.add(node, candidates, DRAFT_SOURCE_MODEL, proposal.entropy)
-        for token, _ in candidates:
-            self._join(node, token)
+        guesses = self._copies.join(proposal.candidates, self.nodes.path(node))
+        best = guesses if is_end else guesses[: self._branches]
+        self.nodes.add(node, [*best, *self.nodes.known(node, guesses[len(best) :])], proposal.entropy)
+        for guess in best:
+            self._join(node, guess.token)
         if not is_end:
-            self._stops.drafted(node, self.nodes.children(node, candidates))
+            self._stops.drafted(node, self.nodes.children(node, best))
 
     def _add_runs(self, node: int, count: int, length: int) -> None:
         """What prompt lookup finds behind an end, or below an outcome."""
-        if DRAFT_SOURCE_LOOKUP not in self._policy.sources:
-            return
-        for run, confidence in self._look_up(self.nodes.path(node), count, length):
+        for run in self._copies.runs(count, length, self.nodes.path(node)):
             parent = node
-            for token in run:
-                self.nodes.add(parent, [(token, confidence)], DRAFT_SOURCE_LOOKUP)
+            for token, probability in run:
+                if self.nodes.child(parent, token) is None:
+                    self.nodes.add(parent, [Guess(token, probability, DRAFT_SOURCE_LOOKUP)])
                 parent = self._join(parent, token)
 
     def _join(self, parent: int, token: int) -> int:

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
-MIN_NGRAM, MAX_NGRAM = 2, 4  # what follows a single token again is rarely worth a row of the target's pass
+MAX_MATCH = 8  # tokens; a longer match says no more
+RUN_MATCH = 2  # what follows a single token again is rarely worth a row of the target's pass
+MAX_NGRAM = 4  # that is indexed; what is longer is compared
 _OCCURRENCES = 8  # the latest ones kept of each n-gram
-
-# How often a continuation holds for one token more, by the length of the n-gram that found it: a prior.
-CONFIDENCE = {2: 0.5, 3: 0.7, 4: 0.8}
 
 
 class NgramIndex:
@@ -31,7 +30,7 @@ class NgramIndex:
         for token in ids:
             self._ids.append(token)
             end = len(self._ids)
-            for n in range(MIN_NGRAM, min(MAX_NGRAM, end) + 1):
+            for n in range(1, min(MAX_NGRAM, end) + 1):
                 ends = self._ends.setdefault(tuple(self._ids[end - n :]), [])
                 ends.append(end)
                 del ends[:-_OCCURRENCES]
@@ -39,18 +38,38 @@ class NgramIndex:
     def copy(self, length: int) -> NgramIndex:
         return NgramIndex(self._ids[:length])
 
-    def continuations(self, count: int, length: int, path: Sequence[int] = ()) -> list[tuple[list[int], float]]:
-        """At most `count` different runs of at most `length` tokens that followed, with the confidence of each token.
+    def runs(self, count: int, length: int, path: Sequence[int] = ()) -> list[tuple[list[int], int]]:
+        """At most `count` different runs of at most `length` tokens that followed, each with the length of its match,
+        which is RUN_MATCH at least. Longer matches come first, then later occurrences.
 
-        path: tokens behind the committed ones. Longer n-grams come first, then later occurrences.
-        """
-        found: list[tuple[list[int], float]] = []
-        tail = [*self._ids[-MAX_NGRAM:], *path][-MAX_NGRAM:]
-        for n in range(len(tail), MIN_NGRAM - 1, -1):
-            for start in reversed(self._ends.get(tuple(tail[-n:]), ())):
-                run = self._ids[start : start + length]
-                if run and all(run != known[: len(run)] for known, _ in found):
-                    found.append((run, CONFIDENCE[n]))
-                if len(found) == count:
-                    return found
+        path: tokens behind the committed ones."""
+        found: list[tuple[list[int], int]] = []
+        for end, matched in self._occurrences(path):
+            run = self._ids[end : end + length]
+            if matched >= RUN_MATCH and len(found) < count and all(run != known[: len(run)] for known, _ in found):
+                found.append((run, matched))
         return found
+
+    def followers(self, count: int, path: Sequence[int] = ()) -> dict[int, int]:
+        """At most `count` tokens that followed, in the order of `runs`: the length of the match, one token at least."""
+        found: dict[int, int] = {}
+        for end, matched in self._occurrences(path):
+            if len(found) == count:
+                break
+            found.setdefault(self._ids[end], matched)
+        return found
+
+    def _occurrences(self, path: Sequence[int]) -> Iterator[tuple[int, int]]:
+        """Ends of what matches the last tokens and is followed by one; the length of the match."""
+        tail = [*self._ids[-MAX_MATCH:], *path][-MAX_MATCH:]
+        seen = {len(self._ids)}
+        for n in range(min(MAX_NGRAM, len(tail)), 0, -1):
+            ends = [end for end in reversed(self._ends.get(tuple(tail[-n:]), ())) if end not in seen]
+            seen.update(ends)
+            yield from sorted([(end, self._matched(end, tail, n)) for end in ends], key=lambda match: -match[1])
+
+    def _matched(self, end: int, tail: Sequence[int], known: int) -> int:
+        """known: tokens that are the same."""
+        while known < min(len(tail), end) and self._ids[end - 1 - known] == tail[-1 - known]:
+            known += 1
+        return known

@@ -14,6 +14,7 @@ from hetspec.decoding.tree import ROOT, TokenTree
 from hetspec.drafting.calibration import CalibrationMap
 from hetspec.model.transformer import Rows
 from hetspec.rpc.messages import Draft
+from hetspec.v1.drafter_pb2 import DRAFT_SOURCE_MODEL
 
 Candidate = tuple[int, float]  # token, probability given its parent
 
@@ -29,11 +30,17 @@ class Proposal:
     acceptance: float | None = None
 
 
+class Guess(NamedTuple):
+    token: int
+    probability: float  # given its parent
+    source: int
+
+
 class Node(NamedTuple):
     token: int
     parent: int
     depth: int
-    probability: float  # its source's own
+    probability: float  # as it was told
     chance: float  # of acceptance, given its parent
     gain: float
     source: int
@@ -73,26 +80,31 @@ class Nodes:
         twin._all, twin._children, twin._places = self._all.copy(), self._children.copy(), self._places.copy()
         return twin
 
-    def add(self, parent: int, candidates: Sequence[Candidate], source: int, entropy: float = 0.0) -> bool:
-        """Children of `parent` (a node, or ROOT). A known one keeps its source, and the larger of the two estimates.
-        entropy: of the distribution that they are the best of. Returns whether a known one became likelier."""
-        depth, gain, is_raised = self.depth(parent) + 1, self.gain(parent), False
-        for (token, probability), chance in zip(candidates, self._chances(candidates, depth, source), strict=True):
-            known = self._children.get((parent, token))
+    def add(self, parent: int, guesses: Sequence[Guess], entropy: float = 0.0) -> bool:
+        """Children of `parent` (a node, or ROOT). Of a known one this is the better estimate, unless it was certain.
+        entropy: of the draft model's distribution there. Returns whether a known one's gain changed."""
+        depth, gain, is_changed = self.depth(parent) + 1, self.gain(parent), False
+        for guess, chance in zip(guesses, self._chances(guesses, depth), strict=True):
+            told = entropy if guess.source == DRAFT_SOURCE_MODEL else 0.0
+            node = Node(guess.token, parent, depth, guess.probability, chance, gain * chance, guess.source, told)
+            known = self._children.get((parent, guess.token))
             if known is None:
-                self._children[parent, token] = len(self._all)
-                self._all.append(Node(token, parent, depth, probability, chance, gain * chance, source, entropy))
-            elif chance > self._all[known].chance and known not in self._fixed:
-                self._raise(known, probability, chance)
-                is_raised = True
-        return is_raised
+                self._children[parent, guess.token] = len(self._all)
+                self._all.append(node)
+            elif self._all[known].chance < 1 and known not in self._fixed:
+                is_changed |= self._change(known, node)
+        return is_changed
 
     def child(self, parent: int, token: int) -> int | None:
         return self._children.get((parent, token))
 
-    def children(self, parent: int, candidates: Sequence[Candidate]) -> list[int]:
+    def known(self, parent: int, guesses: Sequence[Guess]) -> list[Guess]:
+        """Those that children stand for."""
+        return [guess for guess in guesses if (parent, guess.token) in self._children]
+
+    def children(self, parent: int, guesses: Sequence[Guess]) -> list[int]:
         """That stand for these, all of which are known."""
-        return [self._children[parent, token] for token, _ in candidates]
+        return [self._children[parent, guess.token] for guess in guesses]
 
     def depth(self, node: int) -> int:
         return 0 if node == ROOT else self._all[node].depth
@@ -115,6 +127,10 @@ class Nodes:
 
     def is_fed(self, node: int) -> bool:
         return node == ROOT or node in self._places
+
+    @property
+    def fed_count(self) -> int:
+        return len(self._places)
 
     def place(self, node: int) -> int | None:
         """Among the fed nodes."""
@@ -139,14 +155,18 @@ class Nodes:
         nodes = [self._all[i] for i in order]
         return TokenTree(tuple([node.token for node in nodes]), tuple([place[node.parent] for node in nodes]))
 
-    def _chances(self, candidates: Sequence[Candidate], depth: int, source: int) -> list[float]:
-        probabilities = [probability for _, probability in candidates]
-        return self._calibration.chances(source, depth, probabilities) if self._calibration else probabilities
+    def _chances(self, guesses: Sequence[Guess], depth: int) -> list[float]:
+        if self._calibration is None:
+            return [guess.probability for guess in guesses]
+        return self._calibration.chances(depth, [(guess.source, guess.probability) for guess in guesses])
 
-    def _raise(self, node: int, probability: float, chance: float) -> None:
-        """Another source finds the node likelier, and so all that hangs below it."""
-        self._all[node] = self._all[node]._replace(probability=probability, chance=chance)
-        for i in range(node, len(self._all)):
+    def _change(self, node: int, better: Node) -> bool:
+        """Returns whether its gain did, and with it that of all that hangs below."""
+        before, self._all[node] = self._all[node], better
+        if better.gain == before.gain:
+            return False
+        for i in range(node + 1, len(self._all)):
             one = self._all[i]
             if (gain := self.gain(one.parent) * one.chance) != one.gain:
                 self._all[i] = one._replace(gain=gain)
+        return True

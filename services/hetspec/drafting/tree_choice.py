@@ -10,13 +10,10 @@ So the best tree is a prefix of the best-first order, the empty one among them, 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-
-import numpy as np
-from numpy.typing import NDArray
+from itertools import accumulate, repeat
+from operator import add, truediv
 
 from hetspec.drafting.costs import DraftCosts
-
-Gains = NDArray[np.float64]
 
 
 class TreeChoice:
@@ -26,7 +23,7 @@ class TreeChoice:
         """Raises ValueError where the curve does not tell of a tree so large."""
         self.spent = 0.0  # on steps of the draft model
         self._costs = costs
-        self._pass = np.array([costs.round + costs.verify(1 + nodes) for nodes in range(max_nodes + 1)], np.float64)
+        self._pass = [costs.round + cost for cost in costs.verify.up_to(1 + max_nodes)]  # by nodes, from none
 
     def spend(self, rows: int) -> None:
         """A step of the draft model has fed so many."""
@@ -34,11 +31,12 @@ class TreeChoice:
 
     def nodes(self, gains: Sequence[float]) -> int:
         """Of the best tree; among equals the smaller."""
-        return self._best(gains, self.spent)[1]
+        rates = list(self._rates(gains, self.spent))
+        return rates.index(max(rates))
 
     def rate(self, gains: Sequence[float]) -> float:
         """Expected tokens for a unit of cost, of the best tree."""
-        return self._best(gains, self.spent)[0]
+        return max(self._rates(gains, self.spent))
 
     def to_feed(self, gains: Sequence[float], ready: Sequence[float], unfed: Sequence[float], steps: int) -> int:
         """How many of the nodes that are `ready` the next step should feed; 0 where no further step can pay. Of counts
@@ -60,23 +58,20 @@ class TreeChoice:
         of u[:w]. As if these were known nodes, the best tree of them all is taken; a step costs that of one row at
         least. (That a second source finds a known node likelier is left out of account.)
         """
-        least = self._costs.draft_step(1)
+        least, known = self._costs.draft_step(1), list(gains)
         for step in range(1, steps + 1):
-            ahead = [gain for gain in unfed for _ in range(step)]
-            yield self._best(_merged(gains, ahead), self.spent + step * least)[0]
+            known = _merged(known, unfed)
+            yield max(self._rates(known, self.spent + step * least))
 
     def _one_step(self, gains: Sequence[float], fed: Sequence[float]) -> float:
         """If the nodes fed were certain of their children."""
-        spent = self.spent + self._costs.draft_step(len(fed))
-        return self._best(_merged(gains, fed), spent)[0]
+        return max(self._rates(_merged(gains, fed), self.spent + self._costs.draft_step(len(fed))))
 
-    def _best(self, gains: Sequence[float] | Gains, spent: float) -> tuple[float, int]:
-        """The sums are taken one after the other, so that their bits depend on nothing else."""
-        tokens = np.cumsum(np.concatenate(([1.0], gains[: len(self._pass) - 1])))
-        rates = tokens / (spent + self._pass[: len(tokens)])
-        size = int(rates.argmax())
-        return float(rates[size]), size
+    def _rates(self, gains: Sequence[float], spent: float) -> Iterator[float]:
+        """Tokens for a unit of cost, of trees of no node, of one, ..."""
+        tokens = accumulate(gains, initial=1.0)
+        return map(truediv, tokens, map(add, repeat(spent), self._pass))
 
 
-def _merged(gains: Sequence[float], more: Sequence[float]) -> Gains:
-    return np.sort(np.concatenate((gains, more)))[::-1]
+def _merged(gains: Sequence[float], more: Sequence[float]) -> list[float]:
+    return sorted([*gains, *more], reverse=True)

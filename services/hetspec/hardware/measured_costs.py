@@ -75,7 +75,8 @@ class MeasuredCosts:
         ledger, head = self._open(), self._measured.head
         if work.head_rows:
             passes, rest = divmod(work.head_rows, ROWS_TOGETHER) if work.lazy else (0, work.head_rows)
-            ledger.hold(Component.COMPUTE, passes * head.ns(ROWS_TOGETHER) + (head.ns(rest) if rest else 0))
+            rows = [ROWS_TOGETHER] * passes + [rest] * bool(rest)
+            ledger.hold(Component.COMPUTE, sum(map(head.ns, rows)))
         return ledger.close()
 
     def device_of(self, role: Role) -> str:

@@ -32,7 +32,7 @@ class AcceptanceConfig(ArtefactConfig):
     def shapes(self) -> dict[str, tuple[int, ...]]:
         """Of the weights."""
         n, h = self.blocks, self.hidden_size
-        return {"blocks": (n, h, h), "block_biases": (n, h), "out": (h,), "out_bias": (1,)}
+        return {"blocks": (n, h, h), "block_biases": (n, h), "out": (h,), "out_bias": (1,), "own": (1,)}
 
 
 @dataclass(frozen=True, slots=True)

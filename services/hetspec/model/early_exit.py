@@ -9,7 +9,7 @@ is kept is a tree. A node dropped by mistake costs acceptance; it never changes 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Self
 
@@ -23,7 +23,7 @@ Rows = NDArray[np.float32]  # [rows, hidden]
 Weights = Mapping[str, NDArray[np.float32]]
 
 DRAFT_FEATURES = 5  # see `draft_features`
-MATCHES = 2  # see `Predictor.features`
+MATCHES = 3  # see `Predictor.features`
 _LEAST_LOG = -14.0  # of a draft's probability
 _LEAST = 1e-30  # below what is told apart, and no zero
 
@@ -57,12 +57,13 @@ class DraftedRows:
         return np.flatnonzero(self.parents >= 0)
 
     def path_sums(self, values: NDArray[np.floating]) -> NDArray[np.float64]:
-        """values: [nodes]. Their sums down to each row, float64 [rows]; 0 for a root."""
-        own = np.zeros(len(self.parents))
+        """values: [nodes] or [nodes, k]. Their sums down to each row, float64 [rows] or [rows, k]; 0 for a root."""
+        rows = len(self.parents)
+        own = np.zeros((rows, *values.shape[1:]))
         own[self.nodes] = values
-        above, sums = np.maximum(self.parents, 0), own
+        above, sums = np.where(self.parents >= 0, self.parents, np.arange(rows)), own
         while True:  # every turn makes one level more right
-            longer = own + np.where(self.parents >= 0, sums[above], 0.0)
+            longer = own + sums[above]
             if np.array_equal(longer, sums, equal_nan=True):
                 return sums
             sums = longer
@@ -83,8 +84,7 @@ def draft_features(drafted: DraftedRows) -> NDArray[np.float32]:
     """What the draft alone knows, [nodes, DRAFT_FEATURES]: log-probability, log gain, depth, rank, if looked up."""
     nodes = drafted.nodes
     logs = np.maximum(drafted.log_probabilities[nodes], _LEAST_LOG)
-    gains = drafted.path_sums(logs)[nodes]
-    depths = drafted.path_sums(np.ones(len(nodes)))[nodes]
+    gains, depths = drafted.path_sums(np.stack((logs, np.ones(len(nodes))), 1))[nodes].T
     looked_up = drafted.sources[nodes] == DRAFT_SOURCE_LOOKUP
     return np.stack((logs, gains, depths, np.log1p(drafted.ranks()), looked_up), 1).astype(np.float32)
 
@@ -97,10 +97,12 @@ def rms_norm(rows: Rows, eps: float) -> Rows:
 
 
 class Predictor:
-    """weights, all float32; h is the hidden size, k row features, u units:
+    """weights, all float32; h is the hidden size, b bends, a answers, k row features, u units:
 
-    wanted [rank, h], wanted_bias [rank]: of a parent's row, what should follow it.
+    wanted [rank, h], wanted_bias [rank], bend [b, h], bend_bias [b], bent [rank, b]: of a parent's row, what should
+    follow it; a straight reading and a bent one.
     held [rank, h]: of a token's embedding, what it is.
+    asked, answered [a, h], asked_bias, answered_bias [a]: of the parent's and of the node's row, how they agree.
     above, own [k, h]: of the parent's and of the node's row.
     first [u, features], first_bias [u], second [u], second_bias [1]: of all features, how strong a candidate a node is.
     Rows are normed before, embeddings are not.
@@ -109,6 +111,8 @@ class Predictor:
     def __init__(self, weights: Weights, rms_eps: float) -> None:
         self._weights = weights
         self._eps = rms_eps
+        self._of_parent = _side_by_side(weights, ("wanted", "bend", "asked", "above"))
+        self._of_node = _side_by_side(weights, ("answered", "own"))
 
     def log_chances(self, drafted: DraftedRows, rows: Rows, embeddings: Rows) -> NDArray[np.float64]:
         """Of lying on the accepted path, float64 [rows], 0 for a root.
@@ -125,26 +129,39 @@ class Predictor:
         return kept
 
     def _features(self, drafted: DraftedRows, rows: Rows, embeddings: Rows) -> NDArray[np.float32]:
-        """[nodes, features]: the draft's; how far the token is what is wanted, and how far beside the best sibling; of
-        the parent's row; of the own."""
+        """[nodes, features]: the draft's; how far the token is what is wanted, and how far beside the best sibling; how
+        the rows agree; of the parent's row; of the own."""
         w, nodes = self._weights, drafted.nodes
-        parents = drafted.parents[nodes]
+        parents, family = np.unique(drafted.parents[nodes], return_inverse=True)
         normed = rms_norm(rows, self._eps)
-        wanted = normed @ w["wanted"].T + w["wanted_bias"]
-        match = np.einsum("nr,nr->n", wanted[parents], embeddings[nodes] @ w["held"].T)
-        best = np.full(len(rows), -np.inf, np.float32)
-        np.maximum.at(best, parents, match)
-        matches = np.stack((match, match - best[parents]), 1)
-        return np.concatenate(
-            (draft_features(drafted), matches, (normed @ w["above"].T)[parents], normed[nodes] @ w["own"].T), 1
-        )
+        wanted, bend, asked, above = self._of_parent(normed[parents])
+        answered, own = self._of_node(normed[nodes])
+        wanted = wanted + w["wanted_bias"] + lively(bend + w["bend_bias"]) @ w["bent"].T
+        match = np.einsum("nr,nr->n", wanted[family], embeddings[nodes] @ w["held"].T)
+        best = np.full(len(parents), -np.inf, np.float32)
+        np.maximum.at(best, family, match)
+        agreement = np.einsum("na,na->n", (asked + w["asked_bias"])[family], answered + w["answered_bias"])
+        told = np.stack((match, match - best[family], agreement), 1)
+        return np.concatenate((draft_features(drafted), told, above[family], own), 1)
+
+
+def _side_by_side(weights: Weights, names: Sequence[str]) -> Callable[[Rows], list[NDArray[np.float32]]]:
+    """One product where there were several: rows to rows @ weights[name].T by name."""
+    joined = np.ascontiguousarray(np.concatenate([weights[name] for name in names]).T)
+    ends = np.cumsum([len(weights[name]) for name in names])[:-1]
+    return lambda rows: np.split(rows @ joined, ends, axis=1)
+
+
+def lively(inner: NDArray[np.float32]) -> NDArray[np.float32]:
+    """x * sigmoid(x)"""
+    found: NDArray[np.float32] = inner / (1 + np.exp(-np.maximum(inner, np.float32(-60))))
+    return found
 
 
 def strengths(weights: Weights, features: NDArray[np.float32]) -> NDArray[np.float32]:
     """first, second and their biases over [nodes, features]: [nodes]."""
-    inner = features @ weights["first"].T + weights["first_bias"]
-    lively = inner / (1 + np.exp(-np.maximum(inner, np.float32(-60))))
-    found: NDArray[np.float32] = lively @ weights["second"] + weights["second_bias"]
+    inner = lively(features @ weights["first"].T + weights["first_bias"])
+    found: NDArray[np.float32] = inner @ weights["second"] + weights["second_bias"]
     return found
 
 

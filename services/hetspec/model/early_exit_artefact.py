@@ -19,18 +19,21 @@ class EarlyExitConfig(ArtefactConfig):
     """See hetspec.model.checkpoint.early_exit_folder."""
 
     FORMAT: ClassVar[str] = "hetspec-early-exit"
+    VERSION: ClassVar[int] = 2
 
     hidden_size: int
     rms_eps: float
     layer: int
     rank: int
+    bends: int
+    answers: int
     row_features: int
     units: int
     recall: float
     threshold: float | None
 
     def __post_init__(self) -> None:
-        self.check_positive("hidden_size", "layer", "rank", "row_features", "units")
+        self.check_positive("hidden_size", "layer", "rank", "bends", "answers", "row_features", "units")
         for name in ("rms_eps", "recall"):
             value = getattr(self, name)
             if not (isinstance(value, float) and 0 < value <= 1):
@@ -40,11 +43,14 @@ class EarlyExitConfig(ArtefactConfig):
 
     def shapes(self) -> dict[str, tuple[int, ...]]:
         """Of the weights."""
-        h, r, k, u = self.hidden_size, self.rank, self.row_features, self.units
+        h, r, b, a = self.hidden_size, self.rank, self.bends, self.answers
+        k, u = self.row_features, self.units
         last = {"first_bias": (u,), "second": (u,), "second_bias": (1,)}
         alone = {"first": (u, DRAFT_FEATURES), **last}
         return {
-            "wanted": (r, h), "wanted_bias": (r,), "held": (r, h), "above": (k, h), "own": (k, h),
+            "wanted": (r, h), "wanted_bias": (r,), "bend": (b, h), "bend_bias": (b,), "bent": (r, b), "held": (r, h),
+            "asked": (a, h), "asked_bias": (a,), "answered": (a, h), "answered_bias": (a,),
+            "above": (k, h), "own": (k, h),
             "first": (u, DRAFT_FEATURES + MATCHES + 2 * k), **last,
             **{DRAFT_ALONE + name: shape for name, shape in alone.items()},
         }  # fmt: skip

@@ -13,12 +13,13 @@ from hetspec.training.cache import DEFAULT_CACHE
 from hetspec.training.commands.options import CacheDir, TargetPath
 from hetspec_client.terminal import write, write_line
 from laboratory.bars import picture
-from laboratory.commands.options import DraftPath, draft_for, telling
+from laboratory.commands.options import DraftPath, Jobs, OfEach, WorkFolder, draft_for, telling
 from laboratory.crew import Work, study
 from laboratory.lever_policies import LEVER, all_policies
 from laboratory.lever_report import LeverReport
 from laboratory.record import read_record
-from laboratory.setup import Setup, pairs_of
+from laboratory.selection import places_of_each
+from laboratory.setup import Setup, hardware_named, pairs_of
 from laboratory.stated import Acceptance
 from laboratory.tables import as_markdown, as_text
 
@@ -41,19 +42,24 @@ def bench_lever(
     cost_as: Costs = None,
     accept: Annotated[str, Option(help="Acceptance of a synthetic draft instead: 0.7, or 0.8,0.75 by depth.")] = "",
     out: Annotated[Path | None, Option(help="Writes OUT.md, OUT.csv and OUT.svg, too.")] = None,
-    jobs: Annotated[int, Option(min=0, help="Processes; 0: as many as there are cores for this one.")] = 0,
+    per_category: OfEach = 0,
+    work: WorkFolder = None,
+    jobs: Jobs = 0,
     cache_dir: CacheDir = DEFAULT_CACHE,
 ) -> None:
     """Mode lever beside plain decoding, chains and trees, and less each of its parts."""
     with telling() as stages:
         acceptance = Acceptance.parse(accept) if accept else None
         setup = Setup(record, target or embedded_model(), draft_for(target, draft), cache_dir.expanduser(), acceptance)
-        pairs = [pair for name in hardware or ["oneplus12"] for pair in pairs_of(name, cost_as or _COST_AS)]
+        pairs = [
+            pair for name in hardware or ["oneplus12"] for pair in pairs_of(hardware_named(name), cost_as or _COST_AS)
+        ]
         about = read_record(record).about
-        work = Work(setup, tuple(pairs), tuple(all_policies()))
-        with stages.stage("answering", len(about.categories), "answers") as bar:
-            studied = study(work, len(about.categories), jobs or default_threads(), bar.advance)
-    report = LeverReport(studied, about.categories)
+        places = tuple(places_of_each(about.categories, per_category))
+        asked = Work(setup, tuple(pairs), tuple(all_policies()), places, kept=work)
+        with stages.stage("answering", len(places), "answers") as bar:
+            studied = study(asked, jobs or default_threads(), bar.advance)
+    report = LeverReport(studied, [about.categories[place] for place in places])
     heading = report.heading(
         about.target, f"a stated acceptance of {accept}" if accept else "drafts of its draft model"
     )

@@ -16,6 +16,12 @@ from laboratory.errors import StudyError
 from weight_store import shipped
 
 PerCategory = Annotated[int, Option(min=0, help="So many prompts of each category, at equal distances; 0: all.")]
+OfEach = Annotated[int, Option("--per-category", min=0, help="So many of the record's prompts a category; 0: all.")]
+WorkFolder = Annotated[
+    Path | None,
+    Option("--work", help="Keeps what each answer came to; called again, the study goes on where it was ended."),
+]
+Jobs = Annotated[int, Option(min=0, help="Processes; 0: as many as there are cores for this one.")]
 DraftPath = Annotated[
     Path | None,
     Option(
@@ -24,11 +30,22 @@ DraftPath = Annotated[
 ]
 
 
+HeadPath = Annotated[
+    Path | None,
+    Option("--head", help="An acceptance head of the draft, for specdecpp; default: the small model's own draft's."),
+]
+
+
 def draft_for(target: Path | None, draft: Path | None) -> Path:
     """Raises StudyError where a target is named and no draft; CheckpointError where what is shipped is damaged."""
     if draft is None and target is not None:
         raise StudyError("--draft: must be named where --target is")
     return draft or shipped.checked(shipped.DRAFT)
+
+
+def head_for(draft: Path | None, head: Path | None) -> Path | None:
+    """draft: None, the shipped one. Raises CheckpointError where what is shipped is damaged."""
+    return shipped.checked(shipped.ACCEPTANCE) if draft is head is None else head
 
 
 @contextmanager

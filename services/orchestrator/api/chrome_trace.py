@@ -47,9 +47,12 @@ class Process:
         self._add("i", lane, at_ns, name, "mark", s="t")
 
     def arrow(self, source: Block, target: Block, name: str) -> None:
-        """From the last moment of one to the first of the other."""
-        number, last_ns = next(self._ids), max(source.begin_ns, source.end_ns - 1)
-        self._add("s", source.lane, last_ns, name, "flow", id=number)
+        """From the last moment of one to the first of the other. None from what took no time: a reader would bind it to
+        the block that begins there."""
+        if source.begin_ns == source.end_ns:
+            return
+        number = next(self._ids)
+        self._add("s", source.lane, source.end_ns - 1, name, "flow", id=number)
         self._add("f", target.lane, target.begin_ns, name, "flow", id=number, bp="e")
 
     def events(self) -> Iterator[Event]:

@@ -137,6 +137,7 @@ async def _prepared(
             drafting=speculation.drafting,
             outcomes=speculation.outcomes,
             shares_edc=speculation.shares_edc,
+            fits_tvc=speculation.fits_tvc,
         )
         for prompt_index, prompt in enumerate(prompts)
         for choice_index in range(body.n or 1)

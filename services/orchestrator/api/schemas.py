@@ -27,7 +27,7 @@ from orchestrator.api.strict import field_error as field_error
 MAX_STOPS = 4
 MAX_N = 16  # choices of a prompt
 MAX_PROMPTS = 64  # of a request
-MAX_NODES = 64
+MAX_NODES = 255  # with the last token 256 rows of the target's pass
 MAX_DEPTH = 16
 
 
@@ -124,6 +124,7 @@ class HetspecOptions(Strict):
     drafting: Literal["fixed", "svip", "adaedl", "specdecpp", "banditspec_ucb", "banditspec_exp3"] | None = None
     outcomes: Annotated[int, Field(ge=1, le=MAX_OUTCOMES)] | None = None  # of a verification, drafted ahead for
     edc: Literal["session", "shared"] | None = None  # whose tables drafting control learns in
+    tvc: Literal["tables", "fitted"] | None = None  # how check control foretells what tasks take
     objective: Literal["latency", "energy"] | None = None
     max_nodes: Annotated[int, Field(ge=1, le=MAX_NODES)] | None = None
     max_depth: Annotated[int, Field(ge=1, le=MAX_DEPTH)] | None = None

@@ -24,6 +24,7 @@ class Speculation:
     drafting: Drafting
     outcomes: int
     shares_edc: bool
+    fits_tvc: bool
 
 
 def speculation_of(options: HetspecOptions, mode: Mode, min_gain: float) -> Speculation:
@@ -39,7 +40,7 @@ def speculation_of(options: HetspecOptions, mode: Mode, min_gain: float) -> Spec
         reason = f"is for mode lever with its cost_tree; this is mode {mode}{' without it' if parts else ''}"
         raise invalid("hetspec.objective", f"hetspec.objective: {reason}")
     drafting = _drafting(options, mode)
-    for name, part in (("outcomes", Part.LOOK_AHEAD), ("edc", Part.EDC)):
+    for name, part in (("outcomes", Part.LOOK_AHEAD), ("edc", Part.EDC), ("tvc", Part.TVC)):
         if getattr(options, name) is not None and part not in parts - disabled:
             raise invalid(f"hetspec.{name}", f"hetspec.{name}: is for {part}, which mode {mode} is without")
     nodes, depth, gain = (MAX_NODES, MAX_DEPTH, 0.0) if sized else (STATIC_NODES, STATIC_DEPTH, min_gain)
@@ -55,6 +56,7 @@ def speculation_of(options: HetspecOptions, mode: Mode, min_gain: float) -> Spec
         drafting,
         options.outcomes or 1,
         options.edc == "shared",
+        options.tvc == "fitted",
     )
 
 

@@ -67,11 +67,11 @@ class Drafting:
     def learn(self, session: Session, took_ns: Mapping[str, int]) -> None:
         """How long the round took that has ended, as `Statistics.host_ns` names the parts. The first one, which reads
         the prompt, is no measure, nor is one beside which others go on."""
-        sized = session.lever.sized if session.lever is not None else None
-        if sized is None or session.request.mode is not Mode.LEVER or session.statistics.rounds < 2:
+        spent_ns = session.lever.spent if session.lever is not None else None
+        if spent_ns is None or session.request.mode is not Mode.LEVER or session.statistics.rounds < 2:
             return
-        units_ns = (took_ns.get(part, 0) for part in ("drafter", "verifier", "orchestrator"))
-        self._costs.learn(RoundTook(*sized, *units_ns))
+        parts = (took_ns.get(part, 0) for part in ("drafter", "sampler", "orchestrator"))
+        self._costs.learn(RoundTook(spent_ns, *parts))
 
     def prepare(self, session: Session) -> None:
         """Has the session keep the target's rows from now on, where a drafter reads them."""

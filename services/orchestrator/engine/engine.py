@@ -98,13 +98,15 @@ class Engine:
         await self._fleet.close()
 
     def ready(self) -> dict[str, bool]:
-        """Of what a request cannot do without; the drafter is not among it."""
+        """Of what a request cannot do without. The drafter is among it in an emulated world alone, where times must not
+        depend on when it is found."""
         checkpoint = self._checkpoint
         mismatch = checkpoint is not None and (self._problem or self._fleet.problem()) is not None
         verifiers, samplers = bool(self._fleet.verifiers.replicas), bool(self._fleet.samplers.replicas)
         if verifiers and samplers and mismatch:
             verifiers = samplers = False
-        return {"weight_store": checkpoint is not None, "verifier": verifiers, "sampler": samplers}
+        told = {"weight_store": checkpoint is not None, "verifier": verifiers, "sampler": samplers}
+        return told if self.world is None else told | {"drafter": bool(self._fleet.drafters.replicas)}
 
     def replicas(self) -> dict[str, int]:
         """How many of each unit are there."""
@@ -167,7 +169,8 @@ class Engine:
         steps, output = self._steps(), Output(request, self.text)
         if Part.LOOK_AHEAD not in request.parts:
             return Generation(session, steps, output)
-        control = control_of(request.parts, request.outcomes, self.edc if request.shares_edc else EdcTables())
+        tables = self.edc if request.shares_edc else EdcTables()
+        control = control_of(request.parts, request.outcomes, tables, request.fits_tvc)
         session.statistics.ahead = control.report
         return Generation(session, steps, output, Pipeline(session, steps, control))
 
@@ -213,3 +216,4 @@ class Engine:
             log_event("the models cannot be priced", reason=self._problem, level=logging.ERROR)
         else:
             world.when_idle(self._fleet.forget_prefixes)
+            world.when_idle(self.edc.forget)

@@ -1,26 +1,32 @@
-"""What rounds cost on this machine: as its units measured themselves at their start, and as rounds have shown since."""
+"""What rounds cost on this machine: as its units measured themselves at their start, and as they have shown since."""
 
 from __future__ import annotations
 
 from collections import deque
-from statistics import median
+from itertools import chain, islice
+from statistics import fmean, median
+from typing import NamedTuple
 
 from hetspec.drafting.costs import CostCurve, DraftCosts
 from hetspec.rpc.messages import HiddenStates, VerifyItem
 from hetspec.rpc.messages.draft_costs import curve_from_pb
-from hetspec.v1 import common_pb2
+from hetspec.v1 import common_pb2, drafter_pb2, verifier_pb2
 from orchestrator.policies.costs import CostQuery, RoundTook
+from orchestrator.policies.seen_passes import corrected
 from orchestrator.units.replica_set import ReplicaSet
 
-_ROUND_NS = 6_000_000  # of a round beyond its units' passes, before there was one
+_ROUND_NS = 6_000_000  # of a round beyond its passes and drafts, before there was one
 _RECENT = 32  # rounds that are remembered, of all sessions together
+_FRESH = 8  # rounds for which what they were told is good; anew after each of the first ones
+_SHARED = 8  # passes, the latest, that tell how many sessions share one
 
 
 class HostCosts:
-    """What the units measured is of passes that follow each other, at one length of the context. Rounds show how much
-    longer passes take between messages, with caches that others have filled, and what a round costs beside them.
-    Sessions that run at the same time share passes and the time between them: each is taken to bring as many rows as
-    the others, and bears its part.
+    """Passes are told by the verifiers' own curve, corrected by those that they have run (`seen_passes`), whatever the
+    mode; draft steps by the drafter's, as much longer as drafts were; the rest of a round by rounds.
+
+    Sessions that run at the same time share passes, steps and what is beside them: each is taken to bring as many rows
+    as the others, and bears its part.
 
     Of energy nothing was measured: a machine is taken to draw as much at any time, so that time stands for it.
     """
@@ -28,40 +34,65 @@ class HostCosts:
     def __init__(self, verifiers: ReplicaSet[VerifyItem, HiddenStates]) -> None:
         self._verifiers = verifiers
         self._beside_ns = _Recent(_ROUND_NS)
-        self._verify_ratio = _Recent(1.0)
         self._step_ratio = _Recent(1.0)
+        self._rounds = 0
+        self._last: _Known | None = None
 
     def costs(self, query: CostQuery) -> DraftCosts | None:
-        verify, step = self._verify_curve(), _told(query.drafter.step_ns)
-        if step is None and not query.drafter.identity.model:  # lookup alone drafts
-            step = CostCurve.padded([(query.step_rows, 0)])
+        if not (replicas := self._verifiers.replicas):
+            return None
+        place = _Place(replicas[0].description, query.drafter, self._shared())
+        if self._last is None or self._last.place != place:
+            self._last = _Known(place, self._costs_at(place, query.step_rows))
+        return self._last.costs
+
+    def _costs_at(self, place: _Place, step_rows: int) -> DraftCosts | None:
+        verify, step = self._verify_curve(place.verifier), _told(place.drafter.step_ns)
+        if step is None and not place.drafter.identity.model:  # lookup alone drafts
+            step = CostCurve.padded([(step_rows, 0)])
         if verify is None or step is None:
             return None
-        verify = _scaled(verify, self._verify_ratio.median)
-        step = _scaled(_share(step, self._sessions), self._step_ratio.median)
-        return DraftCosts(round(self._beside_ns.median), verify, step)
+        step = _scaled(_share(step, place.shared), self._step_ratio.median)
+        return DraftCosts(round(self._beside_ns.median), _share(verify, place.shared), step)
 
     def learn(self, took: RoundTook) -> None:
-        """What drafts take beyond their steps, as passes show it, is taken to grow with them."""
-        verify = self._verify_curve()
-        if verify is None or took.nodes >= verify.max_rows:
-            return
-        self._verify_ratio.add(took.verifier_ns / verify(1 + took.nodes))
+        """What drafts take beyond their steps is taken to grow with them."""
         if took.spent_ns:
             self._step_ratio.add(self._step_ratio.median * took.drafter_ns / took.spent_ns)
-        self._beside_ns.add(took.beside_ns // self._sessions)
+        self._beside_ns.add(took.sampler_ns + took.beside_ns / self._sessions)
+        self._rounds += 1
+        if self._rounds % _FRESH == 0 or self._rounds < _FRESH:
+            self._last = None
 
-    def _verify_curve(self) -> CostCurve | None:
-        """Of one session's share."""
-        replicas = self._verifiers.replicas
-        curve = _told(replicas[0].description.verify_ns) if replicas else None
-        return None if curve is None else _share(curve, self._sessions)
+    def _verify_curve(self, verifier: verifier_pb2.VerifierDescription) -> CostCurve | None:
+        curve = _told(verifier.verify_ns)
+        passes = chain.from_iterable(one.passes for one in self._verifiers.replicas)
+        return None if curve is None else corrected(curve, passes)
+
+    def _shared(self) -> int:
+        """Sessions to a pass, about: costs are told anew where that changes."""
+        latest = [islice(reversed(one.passes), _SHARED) for one in self._verifiers.replicas]
+        items = [seen.items for seen in chain.from_iterable(latest)]
+        return max(1, round(min(fmean(items) if items else self._sessions, self._sessions)))
 
     @property
-    def _sessions(self) -> int:
-        """That share a verifier's passes."""
+    def _sessions(self) -> float:
+        """Of one verifier."""
         replicas = self._verifiers.replicas
-        return max(1, round(sum(replica.load[0] for replica in replicas) / max(1, len(replicas))))
+        return max(1.0, sum(one.load[0] for one in replicas) / max(1, len(replicas)))
+
+
+class _Place(NamedTuple):
+    """What costs are told of. shared: sessions to a pass."""
+
+    verifier: verifier_pb2.VerifierDescription
+    drafter: drafter_pb2.DrafterDescription
+    shared: int
+
+
+class _Known(NamedTuple):
+    place: _Place
+    costs: DraftCosts | None
 
 
 class _Recent:
@@ -77,17 +108,21 @@ class _Recent:
         self.median = median(self._seen)
 
 
+def _longer(curve: CostCurve, rows: int) -> CostCurve:
+    """Up to so many rows: beyond what was measured, each costs what the last of them did."""
+    (before, cost_before), (last, cost) = curve.points[-2:] if len(curve.points) > 1 else (curve.points[0],) * 2
+    if rows <= last:
+        return curve
+    row = (cost - cost_before) / max(1, last - before)
+    return CostCurve((*curve.points, (rows, round(cost + row * (rows - last)))))
+
+
 def _share(curve: CostCurve, sessions: int) -> CostCurve:
-    """A session's part of a pass of all of them. Beyond what was measured, rows cost what the last of them did."""
+    """A session's part of a pass of so many."""
     if sessions == 1:
         return curve
-    (before, cost_before), (last, cost_last) = curve.points[-2:] if len(curve.points) > 1 else (curve.points[0],) * 2
-    row = (cost_last - cost_before) / max(1, last - before)
-
-    def cost(rows: int) -> float:
-        return curve(rows) if rows <= last else cost_last + row * (rows - last)
-
-    return CostCurve(tuple((rows, round(cost(sessions * rows) / sessions)) for rows, _ in curve.points))
+    whole = _longer(curve, sessions * curve.max_rows)
+    return CostCurve(tuple((rows, round(whole(sessions * rows) / sessions)) for rows, _ in curve.points))
 
 
 def _scaled(curve: CostCurve, ratio: float) -> CostCurve:

@@ -246,7 +246,8 @@ class Pipeline:
         foreseen = session.foreseen.beyond(session.history)
         nodes = ahead.follow(foreseen)
         has_passed = len(nodes) == len(foreseen)
-        self._control.pre_verified(session.clock.now_ns() - begin_ns, len(tokens) - self._checked, has_passed)
+        duration_ns, kv_len = session.clock.now_ns() - begin_ns, session.mark.length + len(tokens)
+        self._control.pre_verified(duration_ns, len(tokens) - self._checked, kv_len, has_passed)
         self._checked = len(tokens)
         if not has_passed:
             self._go_back(nodes, foreseen)
@@ -256,7 +257,9 @@ class Pipeline:
         """A batch to the tree, which has grown to this one."""
         draft, tasks = drafted.draft, ahead.tasks if drafted.task is None else (*ahead.tasks, drafted.task)
         stop, entropy = len(draft.tree), mean_entropy(draft, first)
-        index = self._control.drafted(stop - first, entropy, self._session.clock.now_ns() - begin_ns)
+        duration_ns = self._session.clock.now_ns() - begin_ns
+        kv_len = ahead.base.length + max(draft.tree.depths(), default=0)
+        index = self._control.drafted(stop - first, entropy, duration_ns, kv_len)
         ahead.add(draft, Batch(first, stop, entropy, index, tasks))
 
     async def _look(

@@ -31,8 +31,8 @@ class GenerationRequest:
     scores_prompt: logprobs of the prompt's tokens too. reuse_prefix: KV may be shared with other choices that begin
     with the same tokens. arrival: in an emulated world, where it is part of a closed workload. objective: of a tree
     that its costs size. disabled: parts of the mode that are switched off. outcomes: of a verification, that a batch is
-    drafted ahead for. shares_edc: what drafting control learns is shared with other requests. drafting: what chooses
-    the length of a chain.
+    drafted ahead for. shares_edc: what drafting control learns is shared with other requests. fits_tvc: check control
+    foretells how long tasks take by a fit. drafting: what chooses the length of a chain.
     """
 
     request_id: str
@@ -57,6 +57,7 @@ class GenerationRequest:
     disabled: frozenset[Part] = frozenset()
     outcomes: int = 1
     shares_edc: bool = False
+    fits_tvc: bool = False
     drafting: Drafting = Drafting.FIXED
 
     def __post_init__(self) -> None:

@@ -18,6 +18,7 @@ from orchestrator.units.replica import Replica
 from orchestrator.units.replica_set import ReplicaSet
 
 _NO_TREE = TokenTree()
+_WORTH_A_LOOK = 16  # nodes: to look at those of a smaller tree takes longer than the ones that go would have
 
 
 class Verifying:
@@ -131,7 +132,9 @@ class Verifying:
 
 def _early_exit(session: Session, replica: Replica[VerifyItem, HiddenStates], draft: Draft) -> EarlyExit | None:
     """None: every node goes through all layers."""
-    if Part.EARLY_EXIT not in session.request.parts or not replica.description.exit_layer or not draft.tree:
+    if Part.EARLY_EXIT not in session.request.parts or not replica.description.exit_layer:
+        return None
+    if len(draft.tree) < _WORTH_A_LOOK:
         return None
     return EarlyExit(draft.probabilities, draft.sources)
 

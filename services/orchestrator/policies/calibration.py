@@ -11,7 +11,10 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
 
 from hetspec.decoding.tree import ROOT
 from hetspec.drafting.calibration import CalibrationMap, Factors
@@ -21,58 +24,51 @@ from hetspec.v1.drafter_pb2 import DRAFT_SOURCE_LOOKUP, DRAFT_SOURCE_MODEL
 EDGES = (0.02, 0.05, 0.1, 0.2, 0.35, 0.5, 0.65, 0.8, 0.9, 0.97)
 DEPTHS = 6  # deeper nodes count as the last
 _BINS = len(EDGES) + 1
-_PRIOR = 2.0
+_PRIOR = 20.0
+_FRESH = 8  # rounds for which a map is good
 _LEARNED = (int(DRAFT_SOURCE_LOOKUP), int(DRAFT_SOURCE_MODEL))  # what a grammar forces is certain
 
 AT_THEIR_WORD = CalibrationMap((), ())
 
 
-@dataclass(slots=True)
-class _Cell:
-    expected: float = 0.0
-    accepted: int = 0
-
-    def add(self, probability: float, is_accepted: bool) -> None:
-        self.expected += probability
-        self.accepted += is_accepted
-
-    def factor(self, before: float) -> float:
-        return (self.accepted + _PRIOR * before) / (self.expected + _PRIOR)
-
-
 class _Cells:
-    """Of one source: of all nodes, of each bin, and of each bin at each depth."""
+    """Sums over nodes, [rows, bins]."""
 
-    def __init__(self) -> None:
-        self._all = _Cell()
-        self._bins = [_Cell() for _ in range(_BINS)]
-        self._depths = [[_Cell() for _ in range(_BINS)] for _ in range(DEPTHS)]
+    def __init__(self, rows: int) -> None:
+        self.expected = np.zeros((rows, _BINS))
+        self.accepted = np.zeros((rows, _BINS))
 
-    def add(self, depth: int, probability: float, is_accepted: bool) -> None:
-        at = bisect_right(EDGES, probability)
-        for cell in (self._all, self._bins[at], self._depths[min(depth, DEPTHS) - 1][at]):
-            cell.add(probability, is_accepted)
+    def add(self, row: int, chance: float, is_accepted: bool) -> None:
+        at = row, bisect_right(EDGES, chance)
+        self.expected[at] += chance
+        self.accepted[at] += is_accepted
 
     def factors(self) -> Factors:
-        whole = self._all.factor(1.0)
-        of_bins = [cell.factor(whole) for cell in self._bins]
-        return tuple(tuple(cell.factor(of_bins[at]) for at, cell in enumerate(row)) for row in self._depths)
+        """Where rows are depths."""
+        whole = _factor(self.accepted.sum(), self.expected.sum(), 1.0)
+        of_bins = _factor(self.accepted.sum(axis=0), self.expected.sum(axis=0), whole)
+        return tuple(map(tuple, _factor(self.accepted, self.expected, of_bins).tolist()))
 
 
-@dataclass(slots=True)
+def _factor(accepted: Any, expected: Any, before: Any) -> Any:
+    """Of one cell or of several."""
+    return (accepted + _PRIOR * before) / (expected + _PRIOR)
+
+
 class CalibrationError:
     """The expected calibration error: how far chances are from what came true, by bin, weighed by nodes."""
 
-    cells: list[_Cell] = field(default_factory=lambda: [_Cell() for _ in range(_BINS)])
-    nodes: int = 0
+    def __init__(self) -> None:
+        self._cells = _Cells(1)
+        self._nodes = 0
 
     def add(self, chance: float, is_accepted: bool) -> None:
-        self.cells[bisect_right(EDGES, chance)].add(chance, is_accepted)
-        self.nodes += 1
+        self._cells.add(0, chance, is_accepted)
+        self._nodes += 1
 
     @property
     def value(self) -> float:
-        return sum(abs(cell.expected - cell.accepted) for cell in self.cells) / self.nodes if self.nodes else 0.0
+        return float(abs(self._cells.expected - self._cells.accepted).sum()) / max(1, self._nodes)
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,12 +96,14 @@ class Calibration:
     """Begins with every probability at its word."""
 
     def __init__(self) -> None:
-        self._cells = {source: _Cells() for source in _LEARNED}
+        self._cells = {source: _Cells(DEPTHS) for source in _LEARNED}
         self.map = AT_THEIR_WORD
+        self._rounds = 0
 
     def learn(self, draft: Draft, seen: Sequence[Outcome]) -> None:
         for one in seen:
             if (cells := self._cells.get(draft.sources[one.node])) is not None:
-                cells.add(one.depth, draft.probabilities[one.node], one.is_accepted)
-        if seen:
+                cells.add(min(one.depth, DEPTHS) - 1, draft.probabilities[one.node], one.is_accepted)
+        self._rounds += bool(seen)
+        if seen and self._rounds % _FRESH == 0:
             self.map = CalibrationMap(EDGES, tuple((source, cells.factors()) for source, cells in self._cells.items()))

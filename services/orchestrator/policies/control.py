@@ -95,15 +95,15 @@ class Control:
         one is accepted in full: it is as long as may be."""
         return base if self.length is None or is_checked or base.width > 1 else self.length.policy(base)
 
-    def drafted(self, nodes: int, mean_entropy: float, duration_ns: int) -> int | None:
-        """A batch is there. What `verified` is to be told of it."""
+    def drafted(self, nodes: int, mean_entropy: float, duration_ns: int, kv_len: int) -> int | None:
+        """A batch is there. What `verified` is to be told of it. kv_len: positions that it attended to."""
         if not nodes:
             return None
         self.report.batches += 1
         if self.length is not None and duration_ns > 0:
             self.length.drafted(nodes, duration_ns)
         if self.tvc is not None and duration_ns > 0:
-            self.tvc.drafted(duration_ns, nodes)
+            self.tvc.drafted(duration_ns, nodes, kv_len)
         return None if self.edc is None else self.edc.drafted(mean_entropy)
 
     def verification_begins(self, now_ns: int, kv_len: int, rows: int) -> None:
@@ -134,11 +134,11 @@ class Control:
             return None
         return self.tvc.pre_verify_tokens(task.kv_len, now_ns - task.begin_ns, next_tokens, task.rows)
 
-    def pre_verified(self, duration_ns: int, tokens: int, has_passed: bool) -> None:
+    def pre_verified(self, duration_ns: int, tokens: int, kv_len: int, has_passed: bool) -> None:
         self.report.checks_passed += has_passed
         self.report.checks_failed += not has_passed
         if self.tvc is not None and duration_ns > 0:
-            self.tvc.pre_verified(duration_ns, tokens)
+            self.tvc.pre_verified(duration_ns, tokens, kv_len)
 
     def verified(self, index: int | None, mean_entropy: float, is_in_full: bool) -> None:
         """index: that `drafted` gave."""
@@ -156,8 +156,9 @@ class Control:
             self.edc.look_ahead_dropped()
 
 
-def control_of(parts: frozenset[Part], outcomes: int, tables: EdcTables) -> Control:
-    """parts: of the mode, that are on. tables: what is learned of batches is kept there."""
+def control_of(parts: frozenset[Part], outcomes: int, tables: EdcTables, fits_tvc: bool) -> Control:
+    """parts: of the mode, that are on. tables: what is learned of batches is kept there. fits_tvc: the check control
+    foretells tasks by a fit, instead of the tables of the paper."""
     edc = Edc(tables, MAX_ENTROPY) if Part.EDC in parts else None
-    tvc = Tvc() if Part.TVC in parts else None
+    tvc = Tvc(fits_tvc) if Part.TVC in parts else None
     return Control(outcomes, edc, tvc, BatchLength() if Part.BATCH_LENGTH in parts else None)

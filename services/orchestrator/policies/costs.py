@@ -25,13 +25,12 @@ class CostQuery:
 
 @dataclass(frozen=True, slots=True)
 class RoundTook:
-    """A round that costs decided, as it was. nodes: verified. spent_ns: on steps of the draft model, by the costs that
-    decided. drafter_ns, verifier_ns: what the units computed. beside_ns: neither computing nor waiting for others."""
+    """A round that costs decided, as it was. spent_ns: on steps of the draft model, by the costs that decided.
+    drafter_ns, sampler_ns: its part of what they computed. beside_ns: neither in a unit nor waiting for others."""
 
-    nodes: int
     spent_ns: int
     drafter_ns: int
-    verifier_ns: int
+    sampler_ns: int
     beside_ns: int
 
 

@@ -27,6 +27,9 @@ class EdcTables:
     __slots__ = ("_counters",)
 
     def __init__(self) -> None:
+        self.forget()
+
+    def forget(self) -> None:
         self._counters = [_GOES_ON] * COUNTERS
 
     def goes_on(self, index: int) -> bool:

@@ -44,9 +44,9 @@ class Lever:
         self._round = None if policy is None or policy.costs is None else (draft, policy.costs)
 
     @property
-    def sized(self) -> tuple[int, int] | None:
-        """Nodes of the last round's draft and what was spent on it, where costs sized it."""
-        return None if self._round is None else (len(self._round[0].tree), self._round[0].spent)
+    def spent(self) -> int | None:
+        """On steps of the draft model in the last round, where costs sized its draft."""
+        return None if self._round is None else self._round[0].spent
 
     def refine(self, policy: DraftPolicy) -> DraftPolicy:
         """What the drafter is asked, in a round in which it is. Without costs nothing is refined."""

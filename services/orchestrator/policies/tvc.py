@@ -18,16 +18,31 @@ MOST_TOKENS = 64  # of a check
 class TaskErrors:
     """Of one kind of task: mean absolute relative errors of what was foretold before each of `tasks` tasks."""
 
-    tasks: int
-    tables: float
-    fitted: float
+    tasks: int = 0
+    tables: float = 0.0
+    fitted: float = 0.0
+
+    def __add__(self, other: TaskErrors) -> TaskErrors:
+        """Of the tasks of both."""
+        tasks = self.tasks + other.tasks
+        if not tasks:
+            return self
+        tables = (self.tables * self.tasks + other.tables * other.tasks) / tasks
+        return TaskErrors(tasks, tables, (self.fitted * self.tasks + other.fitted * other.tasks) / tasks)
 
 
 @dataclass(frozen=True, slots=True)
 class TvcReport:
-    verification: TaskErrors
-    drafting: TaskErrors
-    pre_verification: TaskErrors
+    verification: TaskErrors = TaskErrors()
+    drafting: TaskErrors = TaskErrors()
+    pre_verification: TaskErrors = TaskErrors()
+
+    def __add__(self, other: TvcReport) -> TvcReport:
+        return TvcReport(
+            self.verification + other.verification,
+            self.drafting + other.drafting,
+            self.pre_verification + other.pre_verification,
+        )
 
 
 class _Task:

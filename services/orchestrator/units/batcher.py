@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections import deque
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Generic, TypeVar
@@ -15,6 +16,7 @@ from typing import Generic, TypeVar
 from hetspec.rpc.messages import UnitError
 from hetspec.telemetry.tracing import traceparent
 from orchestrator.policies.batching import PassLimits, compose_pass
+from orchestrator.policies.seen_passes import KEPT, SeenPass
 from orchestrator.timeline.task import CURRENT
 from orchestrator.units.errors import FAULTS, Nonsense, UnitLost
 from orchestrator.units.link import Link, Outcome
@@ -49,9 +51,13 @@ class Entry(Generic[Item, Result]):
 
 
 class Batcher(Generic[Item, Result]):
-    """Keeps one pass in flight over one link."""
+    """Keeps one pass in flight over one link.
+
+    passes: those answered lately that read no prompt.
+    """
 
     def __init__(self, link: Link[Item, Result], limits: PassLimits, metrics: LinkMetrics) -> None:
+        self.passes: deque[SeenPass] = deque(maxlen=KEPT)
         self._link = link
         self._limits = limits
         self._metrics = metrics
@@ -111,6 +117,9 @@ class Batcher(Generic[Item, Result]):
             for entry in entries:
                 if entry.task is not None:
                     entry.task.answered(now_ns, outcome.timing.queue_ns, outcome.timing.compute_ns)
+            if entries and not any(entry.is_prompt for entry in entries):
+                rows = sum(entry.rows for entry in entries)
+                self.passes.append(SeenPass(rows, len(entries), outcome.timing.compute_ns))
         self._hand_out(entries, outcome)
 
     def lose(self, lost: UnitLost) -> None:

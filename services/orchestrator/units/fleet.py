@@ -15,7 +15,7 @@ from orchestrator.policies.batching import PassLimits
 from orchestrator.units.batcher import Batcher
 from orchestrator.units.emulated_batcher import EmulatedBatcher
 from orchestrator.units.metrics import UnitsMetrics
-from orchestrator.units.replica import MakeBatcher
+from orchestrator.units.replica import MakeBatcher, Replica
 from orchestrator.units.replica_set import ReplicaSet
 from orchestrator.units.settings import Addresses, FleetSettings
 
@@ -87,6 +87,11 @@ class Fleet:
                 metrics=metrics.of("pre_sampler"),
                 batchers=_batchers(world, Role.PRE_SAMPLER),
             )
+            self.drafters.withholds = self._is_incomplete
+            self.samplers.leads(self.pre_samplers)
+            self.pre_verifiers.leads(self.pre_samplers)
+        self.verifiers.leads(self.pre_verifiers)
+        self.drafters.leads(self.pre_verifiers)
 
     def start(self) -> None:
         for replicas in self._all:
@@ -100,6 +105,7 @@ class Fleet:
         """From now on only units that serve this checkpoint will do; a drafter may serve any."""
         for replicas in (self.verifiers, self.samplers, self.pre_verifiers, self.pre_samplers):
             replicas.fingerprint = fingerprint
+        self.pre_verifiers.look_again()
 
     def problem(self) -> str | None:
         """What keeps the required units from serving together; None when they can."""
@@ -134,13 +140,25 @@ class Fleet:
         return {replica.address for replica in self.samplers.replicas} if self.pre_verifiers.replicas else set()
 
     async def _holders(self) -> set[str]:
-        """Addresses of the drafters that hold the target; none where that lives in flash, which a drafter has as little
-        memory for as a verifier, or where the emulated device of the drafter could not hold it."""
-        if self._world is not None and not self._world.hardware.pre_verifies:
-            return set()
-        if self._world is None and any(_streams(replica.description) for replica in self.verifiers.replicas):
-            return set()
-        return {replica.address for replica in self.drafters.replicas if replica.description.holds_target}
+        """Addresses of the drafters that check."""
+        return {replica.address for replica in self.drafters.reached if self._checks(replica)}
+
+    def _checks(self, drafter: Replica[Any, Any]) -> bool:
+        """Whether it holds the target; none does where that lives in flash, which a drafter has as little memory for as
+        a verifier, or where the emulated device of the drafter could not hold it."""
+        if self._world is not None:
+            is_possible = self._world.hardware.pre_verifies
+        else:
+            is_possible = not any(_streams(replica.description) for replica in self.verifiers.replicas)
+        return is_possible and bool(drafter.description.holds_target)
+
+    def _is_incomplete(self, drafter: Replica[Any, Any]) -> bool:
+        """Whether it is about to be found as a pre-verifier, too. In an emulated world it takes no session before: how
+        an answer is drafted must not depend on what was found first."""
+        if not self._checks(drafter):
+            return False
+        addresses = {replica.address for replica in self.pre_verifiers.reached}
+        return drafter.address not in addresses or not self.pre_samplers.reached
 
 
 def _batchers(world: World | None, role: Role) -> MakeBatcher:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, Generic, TypeVar
 
 from orchestrator.policies.batching import PassLimits
+from orchestrator.policies.seen_passes import SeenPass
 from orchestrator.timeline.task import CURRENT
 from orchestrator.units.batcher import Batcher, Served
 from orchestrator.units.errors import Nonsense, UnitLost
@@ -71,6 +72,11 @@ class Replica(Generic[Item, Result]):
     def load(self) -> tuple[int, int]:
         """Orders replicas: sessions pinned, then items under way."""
         return len(self._sessions), len(self._batcher)
+
+    @property
+    def passes(self) -> Sequence[SeenPass]:
+        """Those answered lately that read no prompt."""
+        return self._batcher.passes
 
     def pin(self, session: str) -> None:
         self._sessions.add(session)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import random
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any, Generic, TypeVar
 
 from prometheus_client import CollectorRegistry
@@ -56,7 +57,7 @@ class ReplicaSet(Generic[Item, Result]):
 
     Only replicas of equal digest serve one session: `pick` keeps to the digest it is given, and starts new sessions on
     the digest of the replica that has been there longest. fingerprint: of the checkpoint that replicas must serve, once
-    it is known; others are left alone.
+    it is known; others are left alone. withholds: whether a replica is to take no sessions yet.
     """
 
     def __init__(
@@ -72,6 +73,7 @@ class ReplicaSet(Generic[Item, Result]):
     ) -> None:
         self.unit = contract.unit
         self.fingerprint: str | None = None
+        self.withholds: Callable[[Replica[Item, Result]], bool] = lambda replica: False
         self._contract = contract
         self._find = resolver(addresses) if isinstance(addresses, str) else addresses
         self._limits = limits
@@ -89,6 +91,8 @@ class ReplicaSet(Generic[Item, Result]):
         self._connectors: dict[str, asyncio.Task[None]] = {}
         self._resolver: asyncio.Task[None] | None = None
         self._changed = asyncio.Event()
+        self._look = asyncio.Event()
+        self._followers: list[ReplicaSet[Any, Any]] = []
 
     def start(self) -> None:
         self._resolver = asyncio.create_task(self._follow_addresses())
@@ -99,10 +103,24 @@ class ReplicaSet(Generic[Item, Result]):
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
 
+    def leads(self, follower: ReplicaSet[Any, Any]) -> None:
+        """The follower's addresses depend on what is found here: it looks again at once."""
+        self._followers.append(follower)
+
+    def look_again(self) -> None:
+        """For addresses, without waiting for the next time."""
+        self._look.set()
+
+    @property
+    def reached(self) -> tuple[Replica[Item, Result], ...]:
+        """All that are connected, oldest first."""
+        return tuple(self._replicas)
+
     @property
     def replicas(self) -> tuple[Replica[Item, Result], ...]:
         """Those that take sessions, oldest first."""
-        return tuple(replica for replica in self._replicas if replica.takes_sessions and not self._is_strange(replica))
+        taking = (replica for replica in self._replicas if replica.takes_sessions and not self._is_strange(replica))
+        return tuple(replica for replica in taking if not self.withholds(replica))
 
     @property
     def strangers(self) -> tuple[Replica[Item, Result], ...]:
@@ -167,13 +185,16 @@ class ReplicaSet(Generic[Item, Result]):
 
     async def _follow_addresses(self) -> None:
         while True:
+            self._look.clear()
             addresses = await self._find()
             for address in addresses - self._connectors.keys():
                 self._connectors[address] = asyncio.create_task(self._keep_connected(address))
             for address in self._connectors.keys() - addresses:
                 if not any(replica.address == address for replica in self._replicas):
                     self._connectors.pop(address).cancel()
-            await asyncio.sleep(self._settings.resolve_every_s)
+            with suppress(TimeoutError):
+                async with asyncio.timeout(self._settings.resolve_every_s):
+                    await self._look.wait()
 
     async def _keep_connected(self, address: str) -> None:
         first_s, longest_s = self._settings.backoff_s
@@ -211,6 +232,8 @@ class ReplicaSet(Generic[Item, Result]):
         self._metrics.found.inc()
         self._replicas.append(replica)
         self._changed.set()
+        for follower in self._followers:
+            follower.look_again()
         try:
             lost = await replica.run()
             log_event("unit lost", unit=self.unit, address=replica.address, reason=str(lost))

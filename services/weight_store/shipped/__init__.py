@@ -10,6 +10,8 @@ from hetspec.model.checkpoint import CheckpointError
 SUMS_FILE = "SHA256SUMS"  # as sha256sum writes and checks it
 DRAFT = Path(__file__).parent / "smollm2-135m-instruct-draft"
 EARLY_EXIT = Path(__file__).parent / "smollm2-135m-instruct-early-exit"
+ACCEPTANCE = Path(__file__).parent / "smollm2-135m-instruct-acceptance"
+"""Of the draft's tokens."""
 
 
 def checked(folder: Path) -> Path:

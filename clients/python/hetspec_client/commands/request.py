@@ -63,6 +63,9 @@ class Request:
     ] = None
     objective: Annotated[str | None, _computing("What a tree is sized for: latency or energy.")] = None
     drafting: Annotated[str | None, _computing("How long chains are drafted: fixed, svip, adaedl, ...")] = None
+    outcomes: Annotated[int | None, _computing("Of a verification, that are drafted ahead for.")] = None
+    edc: Annotated[str | None, _computing("Where drafting control learns: session or shared.")] = None
+    tvc: Annotated[str | None, _computing("How check control foretells times: tables or fitted.")] = None
     max_nodes: Annotated[int | None, _computing("Of one draft.")] = None
     max_depth: Annotated[int | None, _computing("Of one draft.")] = None
     min_gain: Annotated[float | None, _computing("Of drafts: the least chance of a node to be accepted.")] = None

@@ -1,9 +1,9 @@
 """A folder that holds an early-exit predictor.
 
 config.json, every key of it and no other:
-    {"format": "hetspec-early-exit", "version": 1, "target": {"name": ..., "fingerprint": ...},
+    {"format": "hetspec-early-exit", "version": 2, "target": {"name": ..., "fingerprint": ...},
      "draft": {"name": ..., "fingerprint": ...}, "hidden_size": h, "rms_eps": ..., "layer": ..., "rank": r,
-     "row_features": k, "units": u, "recall": ..., "threshold": ...}
+     "bends": b, "answers": a, "row_features": k, "units": u, "recall": ..., "threshold": ...}
 Rows are read after `layer` layers. Nodes whose log chance is below `threshold` are dropped; null: none is. `recall` is
 the share of accepted nodes that the threshold was chosen to keep. Fingerprints are the checkpoints'.
 

@@ -1,13 +1,17 @@
-"""What a draft's tree is sized by, on the wire."""
+"""What a draft's tree is sized by, on the wire. One draft's is mostly that of the draft before."""
 
 from __future__ import annotations
+
+from functools import lru_cache
 
 from hetspec.drafting.calibration import CalibrationMap
 from hetspec.drafting.costs import CostCurve, DraftCosts
 from hetspec.v1 import common_pb2, drafter_pb2
 
 
+@lru_cache
 def costs_to_pb(costs: DraftCosts) -> drafter_pb2.DraftCosts:
+    """To be copied, not to be changed."""
     return drafter_pb2.DraftCosts(
         round=costs.round,
         verify=curve_to_pb(costs.verify),
@@ -18,6 +22,12 @@ def costs_to_pb(costs: DraftCosts) -> drafter_pb2.DraftCosts:
 
 def costs_from_pb(pb: drafter_pb2.DraftCosts) -> DraftCosts:
     """Raises ValueError."""
+    return _costs_of(pb.SerializeToString())
+
+
+@lru_cache
+def _costs_of(data: bytes) -> DraftCosts:
+    pb = drafter_pb2.DraftCosts.FromString(data)
     calibration = _calibration_from_pb(pb.calibration) if pb.HasField("calibration") else None
     return DraftCosts(pb.round, curve_from_pb(pb.verify), curve_from_pb(pb.draft_step), calibration)
 

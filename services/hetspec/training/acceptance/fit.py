@@ -12,6 +12,7 @@ import torch.nn.functional as f
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from hetspec.model.acceptance import log_odds
 from hetspec.model.early_exit import rms_norm
 from hetspec.training.acceptance.data import Judged
 
@@ -28,9 +29,9 @@ class Fitting:
     rejection_weight: float = 1.0
     seed: int = 0
     epochs: int = 30
-    rate: float = 1e-3
-    decay: float = 0.1
-    drop: float = 0.2  # of the rows' entries, while it learns
+    rate: float = 3e-4
+    decay: float = 1.0
+    drop: float = 0.5  # of the rows' entries, while it learns
 
 
 class Head(nn.Module):
@@ -43,14 +44,15 @@ class Head(nn.Module):
         self.block_biases = nn.Parameter(torch.zeros(n, h))
         self.out = nn.Parameter(torch.zeros(h))
         self.out_bias = nn.Parameter(torch.zeros(1))
+        self.own = nn.Parameter(torch.ones(1))  # it begins as the draft's own word
         self.drop = fitting.drop
 
-    def forward(self, rows: Tensor) -> Tensor:
-        """Logits [rows] of normed rows."""
+    def forward(self, rows: Tensor, odds: Tensor) -> Tensor:
+        """Logits [rows] of normed rows and the log odds of the draft's own probabilities."""
         x = f.dropout(rows, self.drop, self.training)
         for block, bias in zip(self.blocks, self.block_biases, strict=True):
             x = x + f.silu(x @ block.T + bias)
-        return x @ self.out + self.out_bias
+        return x @ self.out + self.out_bias + self.own * odds
 
     @torch.no_grad()
     def weights(self) -> dict[str, NDArray[np.float32]]:
@@ -69,7 +71,7 @@ def fit(
 ) -> dict[str, NDArray[np.float32]]:
     """The weights that were best on what is held out."""
     torch.manual_seed(fitting.seed)
-    rows, accepted = _tensors(training, rms_eps)
+    rows, odds, accepted = _tensors(training, rms_eps)
     held = _tensors(held_out, rms_eps)
     head = Head(rows.shape[1], fitting)
     optimiser = torch.optim.AdamW(head.parameters(), lr=fitting.rate, weight_decay=fitting.decay)
@@ -79,7 +81,8 @@ def fit(
             group["lr"] = fitting.rate * (1 - epoch / fitting.epochs)
         head.train()
         for chosen in torch.split(torch.randperm(len(rows)), _BATCH):
-            loss = acceptance_loss(head(rows[chosen]), accepted[chosen], fitting.rejection_weight)
+            logits = head(rows[chosen], odds[chosen])
+            loss = acceptance_loss(logits, accepted[chosen], fitting.rejection_weight)
             optimiser.zero_grad(set_to_none=True)
             loss.backward()  # type: ignore[no-untyped-call]
             optimiser.step()
@@ -94,11 +97,15 @@ def fit(
     return head.weights()
 
 
-def _tensors(judged: Judged, rms_eps: float) -> tuple[Tensor, Tensor]:
-    return torch.from_numpy(rms_norm(judged.rows, rms_eps)), torch.from_numpy(judged.accepted.astype(np.float32))
+def _tensors(judged: Judged, rms_eps: float) -> tuple[Tensor, Tensor, Tensor]:
+    """Normed rows, log odds, what became of them."""
+    parts = rms_norm(judged.rows, rms_eps), log_odds(judged.probabilities), judged.accepted.astype(np.float32)
+    rows, odds, accepted = map(torch.from_numpy, parts)
+    return rows, odds, accepted
 
 
 @torch.no_grad()
-def _loss(head: Head, held: tuple[Tensor, Tensor], fitting: Fitting) -> float:
+def _loss(head: Head, held: tuple[Tensor, Tensor, Tensor], fitting: Fitting) -> float:
     head.eval()
-    return float(acceptance_loss(head(held[0]), held[1], fitting.rejection_weight))
+    rows, odds, accepted = held
+    return float(acceptance_loss(head(rows, odds), accepted, fitting.rejection_weight))

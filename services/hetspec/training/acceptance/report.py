@@ -57,7 +57,7 @@ class AcceptanceReport:
             len(np.unique(judged.prompts)),
             len(judged),
             float(np.mean(judged.accepted)),
-            foretold(made.head().chances(judged.rows), judged.accepted),
+            foretold(made.head().chances(judged.rows, judged.probabilities), judged.accepted),
             foretold(judged.probabilities, judged.accepted),
         )
 

@@ -40,8 +40,9 @@ def gather(
             for future in done:
                 del running[future]
                 _finish(future)
-            on_rows(counter.value - told)
-            told = counter.value
+            computed = counter.value  # workers go on counting
+            on_rows(computed - told)
+            told = computed
     return shards.chosen(corpus, rows)
 
 

@@ -40,9 +40,11 @@ def measure_cost(config: EarlyExitConfig, predictor: Predictor, target: Transfor
 
 
 def predictor_macs(config: EarlyExitConfig) -> int:
-    """Of a node: its row's and its token's projections, and what is made of them."""
-    rows = config.hidden_size * (2 * config.rank + 2 * config.row_features)
-    return rows + config.rank + config.units * (DRAFT_FEATURES + MATCHES + 2 * config.row_features + 1)
+    """Of a node that has children: of its row as a parent's and as its own, of its token, and what is made of them."""
+    c = config
+    rows = c.hidden_size * (2 * c.rank + c.bends + 2 * c.answers + 2 * c.row_features)
+    features = DRAFT_FEATURES + MATCHES + 2 * c.row_features
+    return rows + c.bends * c.rank + c.rank + c.answers + c.units * (features + 1)
 
 
 def layer_macs(config: ModelConfig) -> int:

@@ -3,42 +3,86 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, replace
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
-from hetspec.decoding.choose import choose
+from hetspec.decoding.tree import ROOT, TokenTree
 from hetspec.model.early_exit import DraftedRows, Rows
-from hetspec.training.speculation.rounds import Round, Task
-from hetspec.training.speculation.speculator import Speculator
+from hetspec.training.speculation.replay import ReplayedRound
 
 NO_CHOICE = -1
+Stored = NDArray[np.float16]
 
 
 @dataclass(frozen=True, slots=True)
 class Trees:
     """Many drafted trees with what became of them; arrays of [rows] as `drafted` has them.
 
-    prompts: int64, the number of the prompt. choices: int64, what the target would choose to follow the row; NO_CHOICE
-    where no node hangs below. accepted: bool, whether on the accepted path; true for a root. hidden: float16
-    [rows, hidden_size] by the number of layers; after all of them, before the final norm, is always there.
+    prompts: int64, the number of the prompt. choices: int64, what the target chose to follow the row; NO_CHOICE off the
+    accepted path. accepted: bool, whether on the accepted path; true for a root. hidden: float16 [rows, hidden_size] by
+    the number of layers.
     """
 
     drafted: DraftedRows
     prompts: NDArray[np.int64]
     choices: NDArray[np.int64]
     accepted: NDArray[np.bool_]
-    hidden: Mapping[int, NDArray[np.float16]]
+    hidden: Mapping[int, Stored]
 
     def __len__(self) -> int:
         return int(np.count_nonzero(self.drafted.parents < 0))
 
+    @classmethod
+    def of(cls, prompt: int, one: ReplayedRound, last: int, rows: Mapping[int, Rows]) -> Self:
+        """A round's tree below the token `last`. rows: of `last` and the nodes, by the number of layers."""
+        draft, path = one.draft, [0, *(1 + node for node in one.accepted)]
+        accepted, choices = np.zeros(1 + len(draft.tree), np.bool_), np.full(1 + len(draft.tree), NO_CHOICE)
+        accepted[path] = True
+        choices[path[: len(one.emitted)]] = one.emitted
+        drafted = DraftedRows.of(last, draft.tree, draft.probabilities, draft.sources)
+        hidden = {layer: stored(found) for layer, found in rows.items()}
+        return cls(drafted, np.full(len(accepted), prompt), choices, accepted, hidden)
+
+    @classmethod
+    def joined(cls, parts: Sequence[Trees]) -> Self:
+        """At least one."""
+        counts = [len(part.prompts) for part in parts]
+        first = np.repeat(np.cumsum([0, *counts[:-1]]), counts)
+
+        def all_of(field: Callable[[Trees], NDArray[Any]]) -> NDArray[Any]:
+            return np.concatenate([field(part) for part in parts])
+
+        parents = all_of(lambda part: part.drafted.parents)
+        drafted = DraftedRows(
+            np.where(parents < 0, -1, parents + first),
+            all_of(lambda part: part.drafted.tokens),
+            all_of(lambda part: part.drafted.log_probabilities),
+            all_of(lambda part: part.drafted.sources),
+        )
+        return cls(
+            drafted,
+            all_of(lambda part: part.prompts),
+            all_of(lambda part: part.choices),
+            all_of(lambda part: part.accepted),
+            {layer: np.concatenate([part.hidden[layer] for part in parts]) for layer in parts[0].hidden},
+        )
+
     def only(self, prompts: Iterable[int]) -> Trees:
         """The trees of these prompts."""
-        kept = np.flatnonzero(np.isin(self.prompts, list(prompts)))
-        place = np.full(len(self.prompts) + 1, -1)  # the last for the roots' parents
+        return self._rows(np.isin(self.prompts, list(prompts)))
+
+    def on_path(self) -> Trees:
+        """Without the nodes that do not hang below an accepted one."""
+        parents = self.drafted.parents
+        return self._rows((parents < 0) | self.accepted[parents])
+
+    def _rows(self, wanted: NDArray[np.bool_]) -> Trees:
+        """wanted: [rows], with a row its parent."""
+        kept = np.flatnonzero(wanted)
+        place = np.full(len(wanted) + 1, -1)  # the last for the roots' parents
         place[kept] = np.arange(len(kept))
         old = self.drafted
         drafted = DraftedRows(
@@ -48,78 +92,46 @@ class Trees:
         return Trees(drafted, self.prompts[kept], self.choices[kept], self.accepted[kept], hidden)
 
 
-class TreeRecorder:
-    """Runs prompts through a speculator and notes every drafted tree."""
+@dataclass(frozen=True, slots=True)
+class Texts:
+    """Prompts with their answers, token by token, as the target read them. tokens: int64 [rows]. hidden: float16
+    [rows, hidden_size] by the number of layers; `final` after all of them, before the final norm."""
 
-    def __init__(self, speculator: Speculator, layers: Sequence[int]) -> None:
-        """layers: whose rows are kept, beside the last one's."""
-        self._speculator = speculator
-        self._layers = layers
-        self._parts: list[Trees] = []
+    tokens: NDArray[np.int64]
+    hidden: Mapping[int, Stored]
+    final: Stored
 
-    def record(self, prompt: int, task: Task) -> int:
-        """The number of trees it gave."""
-        position, last, trees = len(task.prompt), task.prompt[-1], 0
-        for one in self._speculator.rounds(task, self._layers):
-            if len(one.draft.tree):
-                self._parts.append(self._tree(prompt, task, one, last, position))
-                trees += 1
-            position += len(one.emitted)
-            last = one.emitted[-1]
-        return trees
+    @classmethod
+    def of(cls, tokens: Sequence[int], rows: Mapping[int, Rows], final: NDArray[np.floating]) -> Self:
+        return cls(np.array(tokens), {layer: stored(found) for layer, found in rows.items()}, stored(final))
 
-    def trees(self) -> Trees:
-        """All that was recorded; at least one tree must have been."""
-        counts = [len(part.prompts) for part in self._parts]
-        first = np.repeat(np.cumsum([0, *counts[:-1]]), counts)
-
-        def joined(field: Callable[[Trees], NDArray[Any]]) -> NDArray[Any]:
-            return np.concatenate([field(part) for part in self._parts])
-
-        parents = joined(lambda part: part.drafted.parents)
-        drafted = DraftedRows(
-            np.where(parents < 0, -1, parents + first),
-            joined(lambda part: part.drafted.tokens),
-            joined(lambda part: part.drafted.log_probabilities),
-            joined(lambda part: part.drafted.sources),
-        )
-        layers = self._parts[0].hidden.keys()
-        return Trees(
-            drafted,
-            joined(lambda part: part.prompts),
-            joined(lambda part: part.choices),
-            joined(lambda part: part.accepted),
-            {layer: np.concatenate([part.hidden[layer] for part in self._parts]) for layer in layers},
+    @classmethod
+    def joined(cls, parts: Sequence[Texts]) -> Self:
+        """At least one."""
+        hidden = {layer: np.concatenate([part.hidden[layer] for part in parts]) for layer in parts[0].hidden}
+        return cls(
+            np.concatenate([part.tokens for part in parts]), hidden, np.concatenate([part.final for part in parts])
         )
 
-    def _tree(self, prompt: int, task: Task, one: Round, last: int, position: int) -> Trees:
-        """position: of the first token that follows the root, whose own is `last`."""
-        draft, rows = one.draft, 1 + len(one.draft.tree)
-        accepted = np.zeros(rows, np.bool_)
-        accepted[[0, *(1 + node for node in one.accepted)]] = True
-        all_layers = self._speculator.target.config.n_layers
-        return Trees(
-            DraftedRows.of(last, draft.tree, draft.probabilities, draft.sources),
-            np.full(rows, prompt),
-            self._choices(task, one, position),
-            accepted,
-            {layer: _stored(shown) for layer, shown in (*one.looked.items(), (all_layers, one.rows))},
-        )
 
-    def _choices(self, task: Task, one: Round, position: int) -> NDArray[np.int64]:
-        """Also behind nodes that were not accepted: what would have followed, had they been."""
-        tree = one.draft.tree
-        parents = sorted({*tree.parents})
-        logits = self._speculator.head.logits(one.rows[[1 + parent for parent in parents]])
-        logits[:, self._speculator.missing] = -np.inf
-        depths = [0, *tree.depths()]
-        choices = np.full(1 + len(tree), NO_CHOICE)
-        for parent, row in zip(parents, logits, strict=True):
-            choices[1 + parent] = choose(row, task.sampling, task.noise, position + depths[1 + parent])
-        return choices
+def without_others(one: ReplayedRound) -> ReplayedRound:
+    """The round with the nodes of its tree that hang below accepted ones, in their order."""
+    tree, draft, passed = one.draft.tree, one.draft, {ROOT, *one.accepted}
+    kept = [node for node, parent in enumerate(tree.parents) if parent in passed]
+    place = {ROOT: ROOT, **{node: new for new, node in enumerate(kept)}}
+    smaller = TokenTree(tuple(tree.tokens[node] for node in kept), tuple(place[tree.parents[node]] for node in kept))
+    drafted = replace(
+        draft,
+        tree=smaller,
+        probabilities=tuple(draft.probabilities[node] for node in kept),
+        sources=tuple(draft.sources[node] for node in kept),
+        entropies=(),
+    )
+    return replace(one, draft=drafted, accepted=tuple(place[node] for node in one.accepted))
 
 
-def _stored(rows: Rows) -> NDArray[np.float16]:
+def stored(rows: NDArray[np.floating]) -> Stored:
     """A few entries of some targets' rows are beyond float16."""
     largest = np.finfo(np.float16).max
-    return np.clip(rows, -largest, largest).astype(np.float16)
+    kept: Stored = np.clip(rows, -largest, largest).astype(np.float16)
+    return kept

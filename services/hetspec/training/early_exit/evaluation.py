@@ -9,13 +9,13 @@ from numpy.typing import NDArray
 
 from hetspec.model.early_exit import draft_features, log_chances, strengths
 from hetspec.model.early_exit_artefact import EarlyExitArtefact
+from hetspec.model.transformer import Transformer
 from hetspec.training.corpus.prompts import NO_CATEGORY, Prompt
 from hetspec.training.early_exit.cost import measure_cost
 from hetspec.training.early_exit.data import Trees
 from hetspec.training.early_exit.gather import Growing, TreeGatherer, temperature_of
 from hetspec.training.early_exit.report import OVERALL, Candidate, EarlyExitReport, Measured, measured
 from hetspec.training.speculation.open_draft import OpenDraft
-from hetspec.training.speculation.speculator import Speculator
 from hetspec.training.target import Target
 
 
@@ -34,10 +34,10 @@ class Measurement:
         layers = [self._folder.config.layer]
         with TreeGatherer(self._target, self._draft, self._growing, layers) as gatherer:
             used = gatherer.gather(iter(prompts), None, on_trees)
-            return self.report(gatherer.trees(), used, gatherer.speculator)
+            return self.report(gatherer.trees(), used, gatherer.target)
 
     def report(
-        self, trees: Trees, prompts: Sequence[Prompt], speculator: Speculator, candidates: Sequence[Candidate] = ()
+        self, trees: Trees, prompts: Sequence[Prompt], target: Transformer, candidates: Sequence[Candidate] = ()
     ) -> EarlyExitReport:
         """prompts: by the numbers that the trees give. candidates: layers that were tried."""
         config, predictor, growing = self._folder.config, self._folder.predictor(), self._growing
@@ -45,7 +45,7 @@ class Measurement:
             target=config.target.name,
             draft=self._draft.checkpoint.config.name,
             layer=config.layer,
-            layers=speculator.target.config.n_layers,
+            layers=target.config.n_layers,
             recall=config.recall,
             threshold=config.threshold,
             nodes=growing.nodes,
@@ -53,7 +53,7 @@ class Measurement:
             threads=growing.threads,
             groups=dict(self._groups(trees, prompts)),
             candidates=candidates,
-            cost=measure_cost(config, predictor, speculator.target, growing.nodes),
+            cost=measure_cost(config, predictor, target, growing.nodes),
         )
 
     def _groups(self, trees: Trees, prompts: Sequence[Prompt]) -> Iterator[tuple[str, Measured]]:

@@ -4,27 +4,32 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from typing import Self
 
 from hetspec.decoding.sampling import NoiseKey, Sampling
+from hetspec.model.forward import PAGE
+from hetspec.model.transformer import Transformer
 from hetspec.rpc.messages import DraftPolicy
 from hetspec.training.corpus.generation import Generator
 from hetspec.training.corpus.prompts import NO_CATEGORY, Prompt
 from hetspec.training.corpus.talk import ANSWERED
 from hetspec.training.corpus.talks import Talks
-from hetspec.training.early_exit.data import TreeRecorder, Trees
+from hetspec.training.early_exit.data import Texts, Trees, without_others
+from hetspec.training.early_exit.first_layers import FirstLayers
 from hetspec.training.errors import TrainingError
-from hetspec.training.speculation.open_draft import OpenDraft
-from hetspec.training.speculation.open_speculator import open_speculator
-from hetspec.training.speculation.rounds import Task
+from hetspec.training.speculation.answers import AT_ONCE, Answer, Answerer, Question
+from hetspec.training.speculation.open_draft import DraftParts, OpenDraft
+from hetspec.training.speculation.replay import ReplayedRound, replay
 from hetspec.training.target import Target
 from hetspec.v1.drafter_pb2 import DRAFT_SOURCE_LOOKUP, DRAFT_SOURCE_MODEL
 
 TEMPERATURES = (0.0, 0.0, 0.8)
 """Of the prompts' answers, by turns."""
 
-_AT_ONCE = 24  # user turns that are written side by side
+_WRITTEN_AT_ONCE = 24  # user turns that are written side by side
 _CONTEXT_TOKENS = 1024  # of a prompt with its answer
+_PASS_ROWS = 256
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,10 +47,9 @@ class Growing:
         width = max(1, min(8, self.nodes // 4))
         return DraftPolicy(self.nodes, self.depth, width, (DRAFT_SOURCE_MODEL, DRAFT_SOURCE_LOOKUP))
 
-    def task(self, number: int, prompt: Prompt) -> Task:
+    def question(self, number: int, prompt: Prompt) -> Question:
         """Of the prompt of that number."""
-        sampling = Sampling(temperature_of(number))
-        return Task(prompt.ids, self.policy, self.max_tokens, sampling, NoiseKey(self.seed + number))
+        return Question(prompt.ids, self.max_tokens, Sampling(temperature_of(number)), NoiseKey(self.seed + number))
 
 
 def temperature_of(number: int) -> float:
@@ -53,22 +57,48 @@ def temperature_of(number: int) -> float:
     return TEMPERATURES[number % len(TEMPERATURES)]
 
 
-class TreeGatherer:
-    """Records trees with their rows after some of the target's layers. Closes what it opens: use it with `with`."""
+def every_tree_whole(prompt: int) -> bool:
+    """As it is measured."""
+    return True
 
-    def __init__(self, target: Target, draft: OpenDraft, growing: Growing, layers: Sequence[int]) -> None:
-        self._growing = growing
-        self._room = min(_CONTEXT_TOKENS, target.checkpoint.config.max_context)
-        self.speculator = open_speculator(
-            target, draft, threads=growing.threads, max_context=self._room, max_nodes=growing.nodes
-        )
-        self._recorder = TreeRecorder(self.speculator, layers)
+
+class TreeGatherer:
+    """Grows trees along the target's own answers, with its rows after some layers. Closes what it opens: use it with
+    `with`.
+
+    A prompt's trees are whole, or have only what hangs below accepted nodes; then its text is kept too.
+    """
+
+    def __init__(
+        self,
+        target: Target,
+        draft: OpenDraft,
+        growing: Growing,
+        layers: Sequence[int],
+        is_whole: Callable[[int], bool] = every_tree_whole,
+    ) -> None:
+        """is_whole: by the prompt's number, whether its trees are."""
+        self._growing, self._is_whole = growing, is_whole
+        self._room = room = min(_CONTEXT_TOKENS, target.checkpoint.config.max_context)
+        nodes, threads = growing.nodes, growing.threads
+        self._answerer = Answerer.open(target, threads=threads, max_context=room)
+        self._first_layers = FirstLayers.open(target, layers, threads=threads, max_context=room, max_nodes=nodes)
+        rows, kv_tokens = max(_PASS_ROWS, nodes + 1), room + 2 * nodes + PAGE
+        parts = DraftParts(draft, threads=threads, max_rows=rows, max_context=room, kv_tokens=kv_tokens)
+        self._draft = parts.model(draft.barred)
+        self._trees: list[Trees] = []
+        self._texts: list[Texts] = []
+
+    @property
+    def target(self) -> Transformer:
+        return self._first_layers.target
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self.speculator.close()
+        for part in (self._answerer, self._first_layers, self._draft):
+            part.close()
 
     def gather(self, prompts: Iterator[Prompt], rounds: int | None, on_trees: Callable[[int], None]) -> list[Prompt]:
         """Until there are so many trees, or the prompts end; returns those that were used, by their numbers.
@@ -76,35 +106,56 @@ class TreeGatherer:
         Prompts that leave no room for an answer are passed over. Raises TrainingError where no tree was drafted.
         """
         used: list[Prompt] = []
-        gathered = 0
-        for prompt in prompts:
-            if len(prompt.ids) + self._growing.max_tokens > self._room:
-                continue
-            found = self._recorder.record(len(used), self._growing.task(len(used), prompt))
-            used.append(prompt)
-            gathered += found
-            on_trees(found)
-            if rounds is not None and gathered >= rounds:
-                break
-        if not gathered:
+        fitting = (prompt for prompt in prompts if len(prompt.ids) + self._growing.max_tokens <= self._room)
+        while (rounds is None or len(self._trees) < rounds) and (some := list(islice(fitting, AT_ONCE))):
+            questions = [self._growing.question(len(used) + place, prompt) for place, prompt in enumerate(some)]
+            for prompt, answer in zip(some, self._answerer.answer(questions), strict=True):
+                before = len(self._trees)
+                self._grow_along(len(used), answer)
+                used.append(prompt)
+                on_trees(len(self._trees) - before)
+        if not self._trees:
             raise TrainingError(f"no tree was drafted along {len(used)} prompts that leave room for an answer")
         return used
 
     def trees(self) -> Trees:
-        return self._recorder.trees()
+        return Trees.joined(self._trees)
+
+    def texts(self) -> Texts:
+        """Of prompts whose trees are not whole; there must be one."""
+        return Texts.joined(self._texts)
+
+    def _grow_along(self, number: int, answer: Answer) -> None:
+        """The deepest position first: a tree takes the places of what was read behind its root."""
+        cache = self.target.new_cache()
+        tokens = [*answer.question.prompt, *answer.tokens][: len(answer.rows)]
+        rows = self._first_layers.read(cache, tokens)
+        whole, at, trees = self._is_whole(number), len(answer.question.prompt), list[tuple[int, ReplayedRound]]()
+        for one in replay(answer, self._growing.policy, self._draft):
+            trees.append((at, one if whole else without_others(one)))
+            at += len(one.emitted)
+        found: list[Trees] = []
+        for position, one in reversed(trees):
+            if one.draft.tree:
+                below = self._first_layers.below(cache, position, tokens[position], one.draft.tree)
+                found.append(Trees.of(number, one, tokens[position], below))
+        self._trees += reversed(found)
+        if not whole:
+            self._texts.append(Texts.of(tokens, rows, answer.rows))
+        cache.release()
 
 
 def own_prompts(target: Target, seed: int, threads: int) -> Iterator[Prompt]:
     """Endless: prompts whose user turns the target wrote."""
     talks, number = Talks(target.text, seed), 0
     while True:
-        generator = Generator(target, threads=threads, at_once=_AT_ONCE)
-        asked = [talks.own(number + i) for i in range(_AT_ONCE)]
+        generator = Generator(target, threads=threads, at_once=_WRITTEN_AT_ONCE)
+        asked = [talks.own(number + i) for i in range(_WRITTEN_AT_ONCE)]
         for talk in asked:
             talk.answer_tokens = 1
         said = generator.hear(asked)
         generator.close()
-        number += _AT_ONCE
+        number += _WRITTEN_AT_ONCE
         for one in said:
             ids = tuple(one.tokens[one.origins != ANSWERED].tolist())
             if ids:

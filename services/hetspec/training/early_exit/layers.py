@@ -7,35 +7,47 @@ from dataclasses import dataclass
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 
 from hetspec.model.early_exit import log_chances
-from hetspec.training.early_exit.data import Trees
-from hetspec.training.early_exit.fit import Fitting, Shape, Tables, begun, fit
-from hetspec.training.early_exit.network import DraftAlone, Families, Network
+from hetspec.training.early_exit.data import Texts, Trees
+from hetspec.training.early_exit.fit import Fitting, fit
+from hetspec.training.early_exit.lens import Distilling, Lens, Lesson, distil
+from hetspec.training.early_exit.network import DraftAlone, Families, Network, Shape
 from hetspec.training.early_exit.report import Candidate
+from hetspec.training.early_exit.tables import Tables
 from hetspec.training.early_exit.threshold import allowed_losses, cut_of, threshold_of
 from hetspec.training.errors import TrainingError
 from hetspec.training.progress import Stages
 
 _SLACK = 1e-3  # below a node that is to be kept: what runs adds in another order
-_HELD_OUT = 0.3  # of the prompts: they say when to stop, and choose threshold and layer
+_HELD_EVERY = 4  # prompts, one of which is not learned from
+_AT_ONCE = 4  # prompts whose families make a step
+
+
+def is_held(prompt: int) -> bool:
+    """Whether the prompt of that number says when to stop, and chooses threshold and layer."""
+    return prompt % _HELD_EVERY == _HELD_EVERY - 1
 
 
 @dataclass(frozen=True, slots=True)
 class Split:
-    """learned: the trees of a prompt each. held: of other prompts."""
+    """learned: the families below accepted nodes, of a few prompts each, and whole texts. held: whole trees of other
+    prompts."""
 
     learned: Sequence[Trees]
+    texts: Texts
     held: Trees
 
     @classmethod
-    def of(cls, trees: Trees, seed: int) -> Split:
-        """Raises TrainingError for trees of a single prompt."""
-        order = np.random.default_rng(seed).permutation(np.unique(trees.prompts))
-        held = max(1, round(_HELD_OUT * len(order)))
-        if held == len(order):
-            raise TrainingError("trees of one prompt only, must be of two at least")
-        return cls([trees.only([number]) for number in order[held:].tolist()], trees.only(order[:held].tolist()))
+    def of(cls, trees: Trees, texts: Texts) -> Split:
+        """Raises TrainingError where nothing is left to choose by."""
+        numbers = np.unique(trees.prompts).tolist()
+        held, learned = [n for n in numbers if is_held(n)], [n for n in numbers if not is_held(n)]
+        if not (held and learned):
+            raise TrainingError(f"trees of {len(numbers)} prompts, must be of {_HELD_EVERY} at least")
+        parts = [trees.only(learned[first : first + _AT_ONCE]) for first in range(0, len(learned), _AT_ONCE)]
+        return cls(parts, texts, trees.only(held))
 
 
 def usual_layers(count: int) -> list[int]:
@@ -58,9 +70,9 @@ class LayerFits:
 
     def at(self, layer: int) -> tuple[Candidate, Network]:
         torch.manual_seed(self._fitting.seed)
-        network = begun(self._split.learned, layer, self._tables, self._shape)
-        held = self._fit(network, layer, f"layer {layer}")
-        return self._candidate(layer, network, held), network
+        network = Network(self._lens(layer), self._shape)
+        self._fit(network, layer, f"layer {layer}")
+        return self._candidate(layer, network), network
 
     def alone(self) -> DraftAlone:
         torch.manual_seed(self._fitting.seed)
@@ -68,22 +80,34 @@ class LayerFits:
         self._fit(network, min(self._split.held.hidden), "the draft alone")
         return network
 
-    def _fit(self, network: Network | DraftAlone, layer: int, name: str) -> Families:
-        """What is held out."""
+    def _lens(self, layer: int) -> Lens:
+        size = self._tables.embedding.shape[1]
+        lens = Lens(size, self._shape.rank, self._shape.bends)
+        lesson = Lesson(self._split.texts, layer, self._seen(), self._tables)
+        how = Distilling(self._fitting.seed)
+        with self._stages.stage(f"distilling layer {layer}", how.steps(len(lesson)), "steps") as bar:
+            distil(lens, lesson, how, lambda loss: bar.advance(1, f"loss {loss:.3f}"))
+        return lens
+
+    def _seen(self) -> NDArray[np.int64]:
+        """Tokens of the texts and of the trees."""
+        return np.unique(np.concatenate([self._split.texts.tokens, *(t.drafted.tokens for t in self._split.learned)]))
+
+    def _fit(self, network: Network | DraftAlone, layer: int, name: str) -> None:
         learned = [self._families(trees, layer) for trees in self._split.learned]
-        held = self._families(self._split.held, layer)
+        held = self._families(self._split.held.on_path(), layer)
         with self._stages.stage(f"fitting {name}", self._fitting.epochs, "epochs") as bar:
             fit(network, learned, held, self._fitting, lambda loss: bar.advance(1, f"loss {loss:.4f}"))
-        return held
 
     def _families(self, trees: Trees, layer: int) -> Families:
-        return self._tables.families(trees, layer, self._fitting.off_path)
+        return Families.of(trees, layer, self._tables.embedding, self._tables.rms_eps)
 
-    def _candidate(self, layer: int, network: Network, held: Families) -> Candidate:
-        drafted = self._split.held.drafted
-        with torch.no_grad():
-            chances = log_chances(drafted, network(held).numpy())[drafted.nodes]
-        accepted = self._split.held.accepted[drafted.nodes]
+    @torch.no_grad()
+    def _candidate(self, layer: int, network: Network) -> Candidate:
+        held = self._split.held
+        drafted = held.drafted
+        chances = log_chances(drafted, network(self._families(held, layer)).numpy())[drafted.nodes]
+        accepted = held.accepted[drafted.nodes]
         right = chances[accepted]
         threshold = threshold_of(right, allowed_losses(len(right), self._recall))
         if threshold is not None:

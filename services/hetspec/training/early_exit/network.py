@@ -1,7 +1,7 @@
 """The early-exit predictor while it is fitted: `hetspec.model.early_exit.Predictor` with gradients.
 
-Every row of a tree says what the target chooses behind it, the rejected ones too, so every family of siblings is an
-example: which of them is right, or that none is.
+Every accepted row says what the target chooses behind it, so every family of siblings below one is an example: which of
+them is right, or that none is.
 """
 
 from __future__ import annotations
@@ -14,46 +14,55 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.nn import functional as f
 
-from hetspec.model.early_exit import DRAFT_FEATURES, MATCHES, DraftedRows, draft_features, rms_norm
+from hetspec.model.early_exit import DRAFT_FEATURES, MATCHES, draft_features, rms_norm
+from hetspec.training.early_exit.data import NO_CHOICE, Trees
+from hetspec.training.early_exit.lens import Lens
 
-_NO_WEIGHT = 1e-3  # standard deviation of what begins at about nothing
+
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """drop: of the rows' entries, while it learns."""
+
+    rank: int = 96
+    bends: int = 192
+    answers: int = 32
+    row_features: int = 24
+    units: int = 32
+    drop: float = 0.3
 
 
 @dataclass(frozen=True, slots=True)
 class Families:
-    """Trees as tensors. Of the rows, [rows, h]: themselves, normed, and their tokens' embeddings. Of the nodes: their
-    rows, their parents', the draft's features [nodes, DRAFT_FEATURES], and 1.0 where a node is what follows its parent.
-    weights: of a row's family, its children, in the loss; 0 where it has none, [rows]."""
+    """Siblings as tensors, a family below each parent.
 
-    rows: Tensor
-    embeddings: Tensor
-    nodes: Tensor
+    parents [families, h], nodes [nodes, h]: their rows, normed. embeddings: [nodes, h], of the nodes' tokens. family:
+    which one a node belongs to. draft: [nodes, DRAFT_FEATURES]. right: 1.0 where a node is what follows its parent.
+    weights: [families], in the loss: 0 where it is not known what follows.
+    """
+
     parents: Tensor
+    nodes: Tensor
+    embeddings: Tensor
+    family: Tensor
     draft: Tensor
     right: Tensor
     weights: Tensor
 
     @classmethod
-    def of(
-        cls,
-        drafted: DraftedRows,
-        hidden: NDArray[np.float16],
-        embeddings: NDArray[np.float32],
-        choices: NDArray[np.int64],
-        weights: NDArray[np.float32],
-        rms_eps: float,
-    ) -> Families:
+    def of(cls, trees: Trees, layer: int, embedding: NDArray[np.float32], rms_eps: float) -> Families:
+        """embedding: the target's, [vocab, h]."""
+        drafted, rows = trees.drafted, trees.hidden[layer]
         nodes = drafted.nodes
-        parents = drafted.parents[nodes]
-        has_family = np.isin(np.arange(len(weights)), parents)
+        above = drafted.parents[nodes]
+        parents, family = np.unique(above, return_inverse=True)
         return cls(
-            torch.from_numpy(rms_norm(hidden.astype(np.float32), rms_eps)),
-            torch.from_numpy(embeddings),
-            torch.from_numpy(nodes),
-            torch.from_numpy(parents),
+            torch.from_numpy(rms_norm(rows[parents].astype(np.float32), rms_eps)),
+            torch.from_numpy(rms_norm(rows[nodes].astype(np.float32), rms_eps)),
+            torch.from_numpy(embedding[drafted.tokens[nodes]]),
+            torch.from_numpy(family),
             torch.from_numpy(draft_features(drafted)),
-            torch.from_numpy((choices[parents] == drafted.tokens[nodes]).astype(np.float32)),
-            torch.from_numpy(np.where(has_family, weights, 0.0).astype(np.float32)),
+            torch.from_numpy((trees.choices[above] == drafted.tokens[nodes]).astype(np.float32)),
+            torch.from_numpy((trees.choices[parents] != NO_CHOICE).astype(np.float32)),
         )
 
 
@@ -105,16 +114,16 @@ class DraftAlone(nn.Module):
 class Network(nn.Module):
     """See `Predictor` for the names of its weights."""
 
-    def __init__(self, wanted: Tensor, bias: Tensor, held: Tensor, row_features: int, units: int, drop: float) -> None:
+    def __init__(self, lens: Lens, shape: Shape) -> None:
         super().__init__()
-        self.wanted = nn.Parameter(wanted.clone())
-        self.wanted_bias = nn.Parameter(bias.clone())
-        self.held = nn.Parameter(held.clone())
-        size = wanted.shape[1]
-        self.above = nn.Parameter(torch.randn(row_features, size) / size**0.5)
-        self.own = nn.Parameter(torch.randn(row_features, size) / size**0.5)
-        self.strength = Strength(DRAFT_FEATURES + MATCHES + 2 * row_features, units)
-        self.drop = drop
+        size = lens.straight.in_features
+        self.lens = lens
+        self.asked = nn.Linear(size, shape.answers)
+        self.answered = nn.Linear(size, shape.answers)
+        self.above = nn.Parameter(torch.randn(shape.row_features, size) / size**0.5)
+        self.own = nn.Parameter(torch.randn(shape.row_features, size) / size**0.5)
+        self.strength = Strength(DRAFT_FEATURES + MATCHES + 2 * shape.row_features, shape.units)
+        self.drop = shape.drop
 
     @torch.no_grad()
     def begin(self, families: Families) -> None:
@@ -126,21 +135,26 @@ class Network(nn.Module):
 
     @torch.no_grad()
     def weights(self) -> dict[str, NDArray[np.float32]]:
-        mine = {name: p.detach().numpy().copy() for name, p in self.named_parameters() if "." not in name}
-        return mine | self.strength.weights()
+        named = {
+            "asked": self.asked.weight, "asked_bias": self.asked.bias, "answered": self.answered.weight,
+            "answered_bias": self.answered.bias, "above": self.above, "own": self.own,
+        }  # fmt: skip
+        mine = {name: values.detach().numpy().copy() for name, values in named.items()}
+        return mine | self.lens.weights() | self.strength.weights()
 
     def _features(self, one: Families) -> Tensor:
-        asked = one.rows @ self.wanted.T + self.wanted_bias
-        match = (asked[one.parents] * (one.embeddings[one.nodes] @ self.held.T)).sum(-1)
-        best = match.new_full((len(one.rows),), -torch.inf).scatter_reduce(0, one.parents, match, "amax")
-        rows = f.dropout(one.rows, self.drop, self.training)
-        sides = (rows @ self.above.T)[one.parents], rows[one.nodes] @ self.own.T
-        return torch.cat((one.draft, match[:, None], (match - best[one.parents])[:, None], *sides), 1)
+        family = one.family
+        match = (self.lens.wanted(one.parents)[family] * self.lens.held(one.embeddings)).sum(-1)
+        best = match.new_full((len(one.parents),), -torch.inf).scatter_reduce(0, family, match, "amax")
+        parents, nodes = (f.dropout(rows, self.drop, self.training) for rows in (one.parents, one.nodes))
+        agreement = (self.asked(parents)[family] * self.answered(nodes)).sum(-1)
+        told = torch.stack((match, match - best[family], agreement), 1)
+        return torch.cat((one.draft, told, (parents @ self.above.T)[family], nodes @ self.own.T), 1)
 
 
 def family_loss(strengths: Tensor, one: Families) -> Tensor:
     """Cross-entropy of what follows each parent, one of its children or none; the mean by the families' weights."""
     clipped = strengths.clamp(-60, 60)
-    mass = torch.ones(len(one.rows)).index_add(0, one.parents, clipped.exp())
-    of_right = torch.zeros(len(one.rows)).index_add(0, one.parents, clipped * one.right)
+    mass = torch.ones(len(one.weights)).index_add(0, one.family, clipped.exp())
+    of_right = torch.zeros(len(one.weights)).index_add(0, one.family, clipped * one.right)
     return ((mass.log() - of_right) * one.weights).sum() / one.weights.sum()

@@ -15,11 +15,12 @@ from hetspec.model.checkpoint.early_exit_folder import CONFIG_FILE, WEIGHTS_FILE
 from hetspec.model.early_exit_artefact import DRAFT_ALONE, EarlyExitArtefact, EarlyExitConfig
 from hetspec.training.corpus.prompts import Prompt, read_prompts
 from hetspec.training.early_exit.evaluation import Measurement
-from hetspec.training.early_exit.fit import Fitting, Shape, Tables
+from hetspec.training.early_exit.fit import Fitting
 from hetspec.training.early_exit.gather import Growing, TreeGatherer, own_prompts
-from hetspec.training.early_exit.layers import LayerFits, Split, usual_layers
-from hetspec.training.early_exit.network import DraftAlone, Network
+from hetspec.training.early_exit.layers import LayerFits, Split, is_held, usual_layers
+from hetspec.training.early_exit.network import DraftAlone, Network, Shape
 from hetspec.training.early_exit.report import Candidate, EarlyExitReport
+from hetspec.training.early_exit.tables import Tables
 from hetspec.training.errors import TrainingError
 from hetspec.training.progress import Stages
 from hetspec.training.speculation.open_draft import OpenDraft
@@ -62,10 +63,10 @@ class EarlyExitTraining:
         """Writes the folder, and in it the report, which is of the prompts that were not learned from."""
         plan = self._plan
         torch.set_num_threads(plan.growing.threads)
-        with TreeGatherer(self._target, self._draft, plan.growing, self._layers) as gatherer:
+        with TreeGatherer(self._target, self._draft, plan.growing, self._layers, is_whole=is_held) as gatherer:
             with self._stages.stage("growing trees", plan.rounds, "trees") as bar:
                 used = gatherer.gather(self._prompts(), plan.rounds, bar.advance)
-            split = Split.of(gatherer.trees(), plan.fitting.seed)
+            split = Split.of(gatherer.trees(), gatherer.texts())
             tables = Tables.of(self._target.checkpoint)
             fits = LayerFits(split, tables, plan.shape, plan.fitting, plan.recall, self._stages)
             alone = fits.alone()
@@ -74,7 +75,7 @@ class EarlyExitTraining:
             folder = self._folder(best, network, alone)
             _write(plan.out, folder)
             measurement = Measurement(self._target, self._draft, folder, plan.growing)
-            report = measurement.report(split.held, used, gatherer.speculator, [candidate for candidate, _ in tried])
+            report = measurement.report(split.held, used, gatherer.target, [candidate for candidate, _ in tried])
         (plan.out / REPORT_FILE).write_text(json.dumps(report.to_json(), indent=2) + "\n")
         return report
 
@@ -96,7 +97,9 @@ class EarlyExitTraining:
             hidden_size=target.checkpoint.config.hidden_size,
             rms_eps=target.checkpoint.config.rms_eps,
             layer=chosen.layer,
-            rank=len(weights["held"]),
+            rank=shape.rank,
+            bends=shape.bends,
+            answers=shape.answers,
             row_features=shape.row_features,
             units=shape.units,
             recall=self._plan.recall,

@@ -35,12 +35,11 @@ class Drafter:
 
     def draft(self, depth: int) -> Draft:
         """At most `depth` levels."""
-        policy = self._task.policy
+        policy, self.outputs = self._task.policy, {}
         if not policy.sources or depth < 1:
             return Draft()
         limited = replace(policy, max_depth=min(depth, policy.max_depth))
-        growth = Growth(limited)
-        self._state.look_up(growth, policy)
+        growth = self._state.new_growth(limited)
         self._ask_model(growth, limited)
         known, kept = growth.nodes.outputs, growth.finish().kept
         self.outputs = {place: known[node] for place, node in enumerate(kept) if node in known}

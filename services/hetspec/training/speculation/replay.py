@@ -6,11 +6,12 @@ target need not be run again.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 
 from hetspec.decoding.tree import ROOT, TokenTree
 from hetspec.drafting.draft_model import DraftModel
+from hetspec.model.transformer import Rows
 from hetspec.rpc.messages import Draft, DraftPolicy
 from hetspec.training.speculation.answers import Answer
 from hetspec.training.speculation.drafter import Drafter
@@ -20,11 +21,12 @@ from hetspec.training.speculation.rounds import Task
 @dataclass(frozen=True, slots=True)
 class ReplayedRound:
     """draft, accepted, emitted: as of a `Round`. missed: the token that no child of the last accepted node held; None
-    where the answer ended on a node."""
+    where the answer ended on a node. outputs: float32 [hidden], the draft model's, of nodes that it was fed."""
 
     draft: Draft
     accepted: tuple[int, ...]
     emitted: tuple[int, ...]
+    outputs: Mapping[int, Rows] = field(default_factory=dict, compare=False)
 
     @property
     def missed(self) -> int | None:
@@ -46,7 +48,7 @@ def replay(answer: Answer, policy: DraftPolicy, draft: DraftModel | None) -> Ite
             first = len(asked.prompt) + at - 1
             drafter.commit(accepted, answer.rows[first : first + 1 + len(accepted)])
             emitted = tokens[at : at + len(accepted) + 1]
-            yield ReplayedRound(proposed, accepted, emitted)
+            yield ReplayedRound(proposed, accepted, emitted, drafter.outputs)
             at += len(emitted)
     finally:
         drafter.release()

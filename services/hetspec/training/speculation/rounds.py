@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from hetspec.decoding.sampling import NoiseKey, Sampling
 from hetspec.model.transformer import Rows
@@ -29,7 +29,6 @@ class Round:
 
     accepted: nodes, from the first level down. emitted: their tokens and, unless the text ends on a node, one more.
     rows: float32 [1 + nodes, hidden] after all layers, the root's first. looked: the same after fewer, by their number.
-    outputs: float32 [hidden], the draft model's, of nodes that it was fed.
     """
 
     draft: Draft
@@ -37,4 +36,3 @@ class Round:
     emitted: tuple[int, ...]
     rows: Rows
     looked: Mapping[int, Rows]
-    outputs: Mapping[int, Rows] = field(default_factory=dict)

@@ -105,8 +105,7 @@ class _Text:
         steps = self._walk(draft.tree, rows[root:])
         self._commit(steps, rows)
         shown = {layer: found[root:] for layer, found in looked.items()}
-        outputs = self._drafter.outputs if draft.tree else {}
-        return Round(draft, tuple(steps.accepted), tuple(steps.tokens), rows[root:], shown, outputs)
+        return Round(draft, tuple(steps.accepted), tuple(steps.tokens), rows[root:], shown)
 
     def _walk(self, tree: TokenTree, rows: Rows) -> Steps:
         models, task = self._models, self._task
