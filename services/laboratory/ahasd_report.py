@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import csv
-import io
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from laboratory import ahasd_policies as known
 from laboratory.bars import Bar, Panel
-from laboratory.figures import Figures
+from laboratory.figures import Figures, csv_by_policy
 from laboratory.outcome import Outcome
 from laboratory.study import Studied
+from laboratory.tables import Table, not_possible, percent
 
-Table = list[tuple[str, ...]]
 _HEAD = (
     "", "tokens/s", "over LPDDR5, 5", "over LPDDR5, best", "tokens/round", "survived", "dropped", "checks", "NPU idle",
     "PIM idle", "mJ/token", "energy over LPDDR5, 5",
@@ -47,26 +45,16 @@ class AhasdReport:
         for figures in self.all:
             yield figures.pair, [_HEAD, *(_row(figures, name) for name in _shown(figures))]
         yield "what control foretold", [_FORETOLD, *(row for figures in self.all for row in _foretold(figures))]
-        if self.excluded:
-            yield "not possible", self._excluded()
+        yield from not_possible(self.excluded)
 
     def csv(self) -> str:
-        text = io.StringIO()
-        writer = csv.writer(text, lineterminator="\n")
-        writer.writerow(("pair", "policy", *_COLUMNS))
-        for figures in self.all:
-            for policy, outcome in figures.outcomes.items():
-                writer.writerow((figures.pair, policy, *_cells(figures, policy, outcome)))
-        return text.getvalue()
+        return csv_by_policy(self.all, _COLUMNS, _cells)
 
     def panels(self) -> list[Panel]:
         return [
             Panel(figures.pair, [Bar(name, figures.speed(name, known.DRAM_CHAIN)) for name in _shown(figures)])
             for figures in self.all
         ]
-
-    def _excluded(self) -> Table:
-        return [("", "policy", "why"), *((pair, name, why) for (pair, name), why in self.excluded.items())]
 
     def _means(self) -> Table:
         """Arithmetic means of the ratios, of policies that every pair has."""
@@ -99,15 +87,14 @@ def _energy(figures: Figures, name: str) -> float:
 
 def _row(figures: Figures, name: str) -> tuple[str, ...]:
     one = figures.outcomes[name]
-    verdicts = one.survived + one.lost
     return (
         name,
         f"{1e9 / one.decode_ns:.2f}",
         f"{figures.speed(name, known.DRAM_CHAIN):.2f}x",
         f"{figures.speed(name, _best(figures)):.2f}x",
         f"{one.accept_length:.2f}",
-        f"{one.survived / verdicts:.0%}" if verdicts else "",
-        f"{one.dropped / one.drafted:.0%}" if one.drafted else "",
+        percent(one.survived, one.survived + one.lost),
+        percent(one.dropped, one.drafted),
         f"{one.checks} ({one.failed} failed)" if one.checks else "",
         *(f"{one.idle_share(device):.0%}" for device in _DEVICES),
         f"{one.token_pj / 1e9:.0f}",
@@ -119,7 +106,7 @@ def _foretold(figures: Figures) -> Iterator[tuple[str, ...]]:
     """How often drafting control was right about a batch; mean errors of what check control foretold of tasks."""
     for name in _CONTROLLED:
         if (one := figures.outcomes.get(name)) is not None:
-            right = f"{one.foretold / one.batches:.0%}" if one.batches else ""
+            right = percent(one.foretold, one.batches)
             errors = [f"{error:.1%}" if error is not None else "" for error in _errors(one)]
             yield (figures.pair, name, right, *errors)
 

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from laboratory.outcome import Outcome
 from laboratory.study import Studied
+from laboratory.tables import as_csv
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,3 +37,15 @@ class Figures:
 
     def fastest(self, policies: Sequence[str]) -> str:
         return min(policies, key=lambda policy: self.outcomes[policy].decode_ns)
+
+
+def csv_by_policy(
+    every: Sequence[Figures], columns: Sequence[str], cells: Callable[[Figures, str, Outcome], Sequence[str]]
+) -> str:
+    """A line for each pair and policy."""
+    lines = [
+        (figures.pair, policy, *cells(figures, policy, outcome))
+        for figures in every
+        for policy, outcome in figures.outcomes.items()
+    ]
+    return as_csv([("pair", "policy", *columns), *lines])

@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import csv
-import io
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from laboratory import flash_policies as known
 from laboratory.bars import Bar, Panel
-from laboratory.figures import Figures
+from laboratory.figures import Figures, csv_by_policy
 from laboratory.outcome import Outcome
 from laboratory.study import Studied
+from laboratory.tables import Table, not_possible, percent
 
-Table = list[tuple[str, ...]]
 _OVER = (known.PLAIN, known.LEVER, known.AHASD)
 _HEAD = (
     "", "ms/token", *(f"over {name}" for name in _OVER), "tokens/round", "survived", "dropped", "flash", "NPU idle",
@@ -40,18 +38,10 @@ class FlashReport:
         yield "full over", self._full()
         for figures in self.all:
             yield figures.pair, [_HEAD, *(_row(figures, name) for name in figures.outcomes)]
-        if self.excluded:
-            rows = [(pair, name, why) for (pair, name), why in self.excluded.items()]
-            yield "not possible", [("", "policy", "why"), *rows]
+        yield from not_possible(self.excluded)
 
     def csv(self) -> str:
-        text = io.StringIO()
-        writer = csv.writer(text, lineterminator="\n")
-        writer.writerow(("pair", "policy", *_COLUMNS))
-        for figures in self.all:
-            for policy, outcome in figures.outcomes.items():
-                writer.writerow((figures.pair, policy, *_cells(figures, policy, outcome)))
-        return text.getvalue()
+        return csv_by_policy(self.all, _COLUMNS, _cells)
 
     def panels(self) -> list[Panel]:
         return [
@@ -77,14 +67,13 @@ def _beside(name: str) -> tuple[str, ...]:
 
 def _row(figures: Figures, name: str) -> tuple[str, ...]:
     one = figures.outcomes[name]
-    verdicts = one.survived + one.lost
     return (
         name,
         f"{one.decode_ns / 1e6:.1f}",
         *(f"{figures.speed(name, over):.2f}x" for over in _beside(name)),
         f"{one.accept_length:.2f}",
-        f"{one.survived / verdicts:.0%}" if verdicts else "",
-        f"{one.dropped / one.drafted:.0%}" if one.drafted else "",
+        percent(one.survived, one.survived + one.lost),
+        percent(one.dropped, one.drafted),
         f"{one.io_share:.0%}",
         *(f"{one.idle_share(device):.0%}" for device in _DEVICES),
         f"{one.token_pj / 1e9:.0f}",

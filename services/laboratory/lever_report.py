@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import csv
-import io
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
@@ -12,8 +10,8 @@ from laboratory.bars import Bar, Panel
 from laboratory.figures import Figures
 from laboratory.outcome import Outcome
 from laboratory.study import Studied
+from laboratory.tables import Table, as_csv
 
-Table = list[tuple[str, ...]]
 _CHAINS = [policy.name for policy in known.chains()]
 _TREES = [policy.name for policy in known.trees()]
 _LEFT_OUT = [policy.name for policy in known.parts_left_out()]
@@ -49,15 +47,13 @@ class LeverReport:
 
     def csv(self) -> str:
         """A line for each pair, category of prompts ("all" for all of them) and policy."""
-        text = io.StringIO()
-        writer = csv.writer(text, lineterminator="\n")
-        writer.writerow(_COLUMNS)
+        lines = []
         for category in (None, *dict.fromkeys(self.categories)):
             for figures in Figures.of(self.studied, self.categories, category):
                 for policy, outcome in figures.outcomes.items():
                     over = figures.speed(policy, known.PLAIN), figures.speed(policy, known.CHAIN)
-                    writer.writerow((figures.pair, category or "all", policy, *_cells(outcome), *map(_3, over)))
-        return text.getvalue()
+                    lines.append((figures.pair, category or "all", policy, *_cells(outcome), *map(_3, over)))
+        return as_csv([_COLUMNS, *lines])
 
     def panels(self) -> list[Panel]:
         return [

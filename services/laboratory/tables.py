@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+import csv
+import io
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 Table = Sequence[Sequence[str]]
 
@@ -13,6 +15,24 @@ def as_text(tables: Iterable[tuple[str, Table]]) -> str:
 
 def as_markdown(tables: Iterable[tuple[str, Table]]) -> str:
     return "\n".join(f"## {title}\n\n{_markdown(table)}" for title, table in tables)
+
+
+def as_csv(lines: Iterable[Iterable[str]]) -> str:
+    text = io.StringIO()
+    csv.writer(text, lineterminator="\n").writerows(lines)
+    return text.getvalue()
+
+
+def percent(part: float, whole: float) -> str:
+    """Nothing where there is no whole."""
+    return f"{part / whole:.0%}" if whole else ""
+
+
+def not_possible(excluded: Mapping[tuple[str, str], str]) -> Iterator[tuple[str, Table]]:
+    """The table of why, by pair and policy, where anything is excluded."""
+    if excluded:
+        rows = [(pair, policy, why) for (pair, policy), why in excluded.items()]
+        yield "not possible", [("", "policy", "why"), *rows]
 
 
 def _columns(table: Table) -> str:

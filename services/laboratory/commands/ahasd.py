@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Annotated
 
 from typer import Option
@@ -11,11 +10,24 @@ from hetspec.model.checkpoint.embedded import embedded_model
 from hetspec.threads import default_threads
 from hetspec.training.cache import DEFAULT_CACHE
 from hetspec.training.commands.options import CacheDir, TargetPath
-from hetspec_client.terminal import write, write_line
+from hetspec_client.terminal import write
 from laboratory.ahasd_policies import all_policies
 from laboratory.ahasd_report import AhasdReport
 from laboratory.bars import picture
-from laboratory.commands.options import DraftPath, HeadPath, Jobs, OfEach, WorkFolder, draft_for, head_for, telling
+from laboratory.commands.options import (
+    Accept,
+    DraftPath,
+    HeadPath,
+    Jobs,
+    OfEach,
+    Out,
+    RecordPath,
+    WorkFolder,
+    draft_for,
+    head_for,
+    telling,
+    write_files,
+)
 from laboratory.crew import Work, study
 from laboratory.errors import StudyError
 from laboratory.flash_policies import all_policies as flash_policies
@@ -37,7 +49,7 @@ Excluded = dict[tuple[str, str], str]
 
 def bench_ahasd(
     *,
-    record: Annotated[Path, Option(help="What `hetspec record` wrote.")],
+    record: RecordPath,
     target: TargetPath = None,
     draft: DraftPath = None,
     head: HeadPath = None,
@@ -50,8 +62,8 @@ def bench_ahasd(
             "with flash LLaMA2 7B in INT4, with a draft made for it and with Llama 3.2 1B]",
         ),
     ] = None,
-    accept: Annotated[str, Option(help="Acceptance of a synthetic draft instead: 0.7, or 0.8,0.75 by depth.")] = "",
-    out: Annotated[Path | None, Option(help="Writes OUT.md, OUT.csv and OUT.svg, too.")] = None,
+    accept: Accept = "",
+    out: Out = None,
     per_category: OfEach = 0,
     work: WorkFolder = None,
     jobs: Jobs = 0,
@@ -77,12 +89,9 @@ def bench_ahasd(
     report = FlashReport(studied, categories, excluded) if streams else AhasdReport(studied, categories, excluded)
     write(as_text(report.tables()))
     if out is not None:
-        out.with_name(f"{out.name}.md").write_text(as_markdown(report.tables()))
-        out.with_name(f"{out.name}.csv").write_text(report.csv())
         over = "plain decoding" if streams else "NPU + LPDDR5 in turn, chains of 5"
         svg = picture(f"Times faster than {over}", report.panels(), marked="full" if streams else "ahasd")
-        out.with_name(f"{out.name}.svg").write_text(svg)
-        write_line(f"{out}.md, {out}.csv, {out}.svg")
+        write_files(out, as_markdown(report.tables()), report.csv(), svg)
 
 
 def _impossible(setup: Setup, pairs: list[Pair], policies: list[Policy]) -> Excluded:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Annotated
 
 from typer import Option
@@ -13,7 +12,18 @@ from hetspec.training.cache import DEFAULT_CACHE
 from hetspec.training.commands.options import CacheDir, TargetPath
 from hetspec_client.terminal import write, write_line
 from laboratory.bars import picture
-from laboratory.commands.options import DraftPath, Jobs, OfEach, WorkFolder, draft_for, telling
+from laboratory.commands.options import (
+    Accept,
+    DraftPath,
+    Jobs,
+    OfEach,
+    Out,
+    RecordPath,
+    WorkFolder,
+    draft_for,
+    telling,
+    write_files,
+)
 from laboratory.crew import Work, study
 from laboratory.lever_policies import LEVER, all_policies
 from laboratory.lever_report import LeverReport
@@ -35,13 +45,13 @@ _COST_AS = ["llama3.2-3b:int8", "llama2-7b:int4", "llama2-7b:int8", "llama2-13b:
 
 def bench_lever(
     *,
-    record: Annotated[Path, Option(help="What `hetspec record` wrote.")],
+    record: RecordPath,
     target: TargetPath = None,
     draft: DraftPath = None,
     hardware: Hardware = None,
     cost_as: Costs = None,
-    accept: Annotated[str, Option(help="Acceptance of a synthetic draft instead: 0.7, or 0.8,0.75 by depth.")] = "",
-    out: Annotated[Path | None, Option(help="Writes OUT.md, OUT.csv and OUT.svg, too.")] = None,
+    accept: Accept = "",
+    out: Out = None,
     per_category: OfEach = 0,
     work: WorkFolder = None,
     jobs: Jobs = 0,
@@ -66,12 +76,5 @@ def bench_lever(
     write_line(heading)
     write(as_text(report.tables()))
     if out is not None:
-        _write_files(out, heading, report)
-        write_line(f"{out}.md, {out}.csv, {out}.svg")
-
-
-def _write_files(out: Path, heading: str, report: LeverReport) -> None:
-    out.with_name(f"{out.name}.md").write_text(f"# {heading}\n\n{as_markdown(report.tables())}")
-    out.with_name(f"{out.name}.csv").write_text(report.csv())
-    svg = picture("Times faster than plain decoding, a token", report.panels(), marked=LEVER)
-    out.with_name(f"{out.name}.svg").write_text(svg)
+        svg = picture("Times faster than plain decoding, a token", report.panels(), marked=LEVER)
+        write_files(out, f"# {heading}\n\n{as_markdown(report.tables())}", report.csv(), svg)

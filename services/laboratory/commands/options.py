@@ -12,6 +12,7 @@ from typer import Option
 from hetspec.training.commands.options import telling as training_tells
 from hetspec.training.progress import Stages
 from hetspec_client.errors import InvalidInput
+from hetspec_client.terminal import write_line
 from laboratory.errors import StudyError
 from weight_store import shipped
 
@@ -21,6 +22,9 @@ WorkFolder = Annotated[
     Path | None,
     Option("--work", help="Keeps what each answer came to; called again, the study goes on where it was ended."),
 ]
+RecordPath = Annotated[Path, Option("--record", help="What `hetspec record` wrote.")]
+Accept = Annotated[str, Option("--accept", help="Acceptance of a synthetic draft instead: 0.7, or 0.8,0.75 by depth.")]
+Out = Annotated[Path | None, Option("--out", help="Writes OUT.md, OUT.csv and OUT.svg, too.")]
 Jobs = Annotated[int, Option(min=0, help="Processes; 0: as many as there are cores for this one.")]
 DraftPath = Annotated[
     Path | None,
@@ -28,8 +32,6 @@ DraftPath = Annotated[
         "--draft", help="A draft folder, or a checkpoint of the target's vocabulary; default: the small model's own."
     ),
 ]
-
-
 HeadPath = Annotated[
     Path | None,
     Option("--head", help="An acceptance head of the draft, for specdecpp; default: the small model's own draft's."),
@@ -46,6 +48,12 @@ def draft_for(target: Path | None, draft: Path | None) -> Path:
 def head_for(draft: Path | None, head: Path | None) -> Path | None:
     """draft: None, the shipped one. Raises CheckpointError where what is shipped is damaged."""
     return shipped.checked(shipped.ACCEPTANCE) if draft is head is None else head
+
+
+def write_files(out: Path, page: str, csv: str, svg: str) -> None:
+    for suffix, text in (("md", page), ("csv", csv), ("svg", svg)):
+        out.with_name(f"{out.name}.{suffix}").write_text(text)
+    write_line(f"{out}.md, {out}.csv, {out}.svg")
 
 
 @contextmanager
