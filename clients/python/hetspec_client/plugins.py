@@ -6,7 +6,7 @@ One is loaded only when its verb is called or the verbs are listed: what it impo
 from __future__ import annotations
 
 from importlib.metadata import entry_points
-from typing import Any
+from typing import Any, Self
 
 import typer
 
@@ -18,6 +18,10 @@ GROUP = "hetspec.commands"
 class PluginFailed(HetspecError):
     """A verb that is installed and does not load."""
 
+    @classmethod
+    def of(cls, what: str, error: Exception) -> Self:
+        return cls(f"{what} does not load: {type(error).__name__}: {error}")
+
 
 def names() -> set[str]:
     return entry_points(group=GROUP).names
@@ -28,6 +32,6 @@ def load(name: str) -> Any:
     try:
         command = typer.main.get_command(entry_points(group=GROUP)[name].load())
     except Exception as error:
-        raise PluginFailed(f"the plug-in {name!r} does not load: {type(error).__name__}: {error}") from error
+        raise PluginFailed.of(f"the plug-in {name!r}", error) from error
     command.name = name
     return command

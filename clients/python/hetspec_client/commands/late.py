@@ -32,7 +32,7 @@ def _command(name: str, place: str) -> Any:
     try:
         verb = getattr(import_module(module), function)
     except ImportError as error:
-        raise PluginFailed(f"{name} does not load: {type(error).__name__}: {error}") from error
+        raise PluginFailed.of(name, error) from error
     app = typer.Typer(add_completion=False)
     app.command(name)(expand(verb))
     return typer.main.get_command(app)

@@ -16,10 +16,8 @@ from hetspec.training.acceptance.fit import Fitting
 from hetspec.training.acceptance.report import AcceptanceReport
 from hetspec.training.acceptance.training import AcceptancePlan, AcceptanceTraining
 from hetspec.training.cache import DEFAULT_CACHE
+from hetspec.training.commands.measured import Measured
 from hetspec.training.commands.options import AsJson, CacheDir, TargetPath, Threads, telling, write_report
-from hetspec.training.corpus.prompts import read_prompts, spread
-from hetspec.training.speculation.open_draft import OpenDraft
-from hetspec.training.target import Target
 
 DraftPath = Annotated[Path, Option("--draft", help="The draft that is judged: a draft folder, or a checkpoint.")]
 
@@ -81,11 +79,9 @@ def eval_acceptance(
 ) -> None:
     """Measure an acceptance head on prompts."""
     with telling() as stages:
-        opened = Target.open(target or embedded_model(), cache_dir)
-        drafted = OpenDraft.open(draft, opened, cache_dir)
-        fingerprint = drafted.checkpoint.fingerprint(cache_dir.expanduser())
-        made = open_acceptance(head.expanduser(), opened.fingerprint, fingerprint)
-        chosen = spread(read_prompts(prompts, opened.text), limit)
-        with stages.stage("drafting chains", len(chosen), "prompts") as bar:
-            judged = gather(opened, drafted, shape.chains(threads), iter(chosen), None, lambda _: bar.advance())
+        on = Measured.open(target, draft, prompts, limit, cache_dir)
+        fingerprint = on.draft.checkpoint.fingerprint(cache_dir.expanduser())
+        made = open_acceptance(head.expanduser(), on.target.fingerprint, fingerprint)
+        with stages.stage("drafting chains", len(on.prompts), "prompts") as bar:
+            judged = gather(on.target, on.draft, shape.chains(threads), iter(on.prompts), None, lambda _: bar.advance())
         write_report(AcceptanceReport.of(made, judged), as_json)

@@ -12,16 +12,14 @@ from typer import Option
 from hetspec.model.checkpoint.embedded import embedded_model
 from hetspec.threads import default_threads
 from hetspec.training.cache import DEFAULT_CACHE
+from hetspec.training.commands.measured import Measured
 from hetspec.training.commands.options import AsJson, CacheDir, TargetPath, Threads, telling, write_report
-from hetspec.training.corpus.prompts import read_prompts, spread
 from hetspec.training.draft.distillation import Course
 from hetspec.training.draft.loss import LossOptions
 from hetspec.training.draft.plan import DraftPlan
 from hetspec.training.draft.training import DraftTraining
 from hetspec.training.evaluation.acceptance import Shapes
 from hetspec.training.evaluation.evaluation import Decoding, Evaluation, Trial
-from hetspec.training.speculation.open_draft import OpenDraft
-from hetspec.training.target import Target
 
 
 class Kind(StrEnum):
@@ -125,8 +123,5 @@ def eval_draft(
     """Measure a draft model on prompts."""
     trial = Trial(Decoding(tokens, temperature, seed), Shapes(depth, nodes, tree_depth), threads or default_threads())
     with telling() as stages:
-        opened = Target.open(target or embedded_model(), cache_dir)
-        chosen = spread(read_prompts(prompts, opened.text), limit)
-        write_report(
-            Evaluation(opened, OpenDraft.open(draft, opened, cache_dir), trial, stages).report(chosen), as_json
-        )
+        on = Measured.open(target, draft, prompts, limit, cache_dir)
+        write_report(Evaluation(on.target, on.draft, trial, stages).report(on.prompts), as_json)

@@ -12,14 +12,12 @@ from hetspec.model.checkpoint.early_exit_folder import open_early_exit
 from hetspec.model.checkpoint.embedded import embedded_model
 from hetspec.threads import default_threads
 from hetspec.training.cache import DEFAULT_CACHE
+from hetspec.training.commands.measured import Measured
 from hetspec.training.commands.options import AsJson, CacheDir, TargetPath, Threads, telling, write_report
-from hetspec.training.corpus.prompts import read_prompts, spread
 from hetspec.training.early_exit.evaluation import Measurement
 from hetspec.training.early_exit.fit import Fitting
 from hetspec.training.early_exit.gather import Growing
 from hetspec.training.early_exit.training import EarlyExitPlan, EarlyExitTraining
-from hetspec.training.speculation.open_draft import OpenDraft
-from hetspec.training.target import Target
 
 DraftPath = Annotated[Path, Option("--draft", help="The draft that grows the trees: a draft folder, or a checkpoint.")]
 
@@ -84,11 +82,9 @@ def eval_early_exit(
 ) -> None:
     """Measure an early-exit predictor on prompts."""
     with telling() as stages:
-        opened = Target.open(target or embedded_model(), cache_dir)
-        folder = open_early_exit(predictor.expanduser(), opened.fingerprint)
-        chosen = spread(read_prompts(prompts, opened.text), limit)
-        drafted = OpenDraft.open(draft, opened, cache_dir)
-        measurement = Measurement(opened, drafted, folder, trees.growing(threads))
-        with stages.stage("growing trees", len(chosen), "prompts") as bar:
-            report = measurement.on_prompts(chosen, lambda _: bar.advance())
+        on = Measured.open(target, draft, prompts, limit, cache_dir)
+        folder = open_early_exit(predictor.expanduser(), on.target.fingerprint)
+        measurement = Measurement(on.target, on.draft, folder, trees.growing(threads))
+        with stages.stage("growing trees", len(on.prompts), "prompts") as bar:
+            report = measurement.on_prompts(on.prompts, lambda _: bar.advance())
         write_report(report, as_json)
