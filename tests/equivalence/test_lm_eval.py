@@ -20,6 +20,7 @@ from tests.equivalence.reference import load_directory, logits_after
 from tests.system import Setup
 
 TASK = Path(__file__).parent / "lm_eval" / "proverbs.yaml"
+EVALUATE = TASK.with_name("evaluate.py")
 PROVERBS = {
     "The quick brown fox jumps over the": [" lazy dog", " moon", " fence at night"],
     "Wer reitet so spät durch Nacht und": [" Wind?", " Nebel 日本語 😀"],
@@ -40,26 +41,20 @@ def write_task(directory: Path, reference: Reference) -> None:
     (directory / "proverbs.jsonl").write_text("".join(json.dumps(document) + "\n" for document in documents))
 
 
-async def evaluate(running: Running, tokenizer: Path, directory: Path) -> list[dict[str, Any]]:
-    """The samples that lm-eval logs, one a document."""
-    out = directory / "out"
-    arguments = {"model": "default", "base_url": f"{running.url}/v1/completions", "tokenizer": tokenizer}
-    arguments |= {"tokenizer_backend": "huggingface", "max_length": 256, "max_retries": 1}
-    options = {"model": "local-completions", "model_args": ",".join(f"{k}={v}" for k, v in arguments.items())}
-    options |= {"tasks": "proverbs", "include_path": ".", "batch_size": "4", "output_path": str(out)}
-    command = [word for option, value in options.items() for word in (f"--{option}", value)]
+async def evaluate(running: Running, tokenizer: Path, directory: Path) -> list[Any]:
+    """(requests, responses) of each document."""
     offline = dict.fromkeys(("HF_DATASETS_OFFLINE", "HF_HUB_OFFLINE", "TRANSFORMERS_OFFLINE"), "1")
     process = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-m", "lm_eval", "run", "--log_samples", *command),
+        *(sys.executable, str(EVALUATE), running.url, str(tokenizer)),
         cwd=directory,
-        env=os.environ | offline | {"HF_HOME": str(out / "home"), "OPENAI_API_KEY": "none"},
+        env=os.environ | offline | {"HF_HOME": str(directory / "home"), "OPENAI_API_KEY": "none"},
         stdout=asyncio.subprocess.PIPE,
-        stderr=asyncio.subprocess.STDOUT,
+        stderr=asyncio.subprocess.PIPE,
     )
-    told, _ = await process.communicate()
-    assert process.returncode == 0, told.decode()
-    (log,) = out.rglob("samples_proverbs_*.jsonl")
-    return [json.loads(line) for line in log.read_text().splitlines()]
+    told, complaints = await process.communicate()
+    assert process.returncode == 0, complaints.decode()
+    samples: list[Any] = json.loads(told.splitlines()[-1])
+    return samples
 
 
 class Reference:
@@ -93,12 +88,11 @@ async def test_loglikelihoods_are_those_computed_in_process(tiny: Path, cache_di
     async with http(Setup(tiny, cache_dir, draft=tiny, precision="float32")) as running:
         samples = await evaluate(running, tiny, tmp_path)
     flags = []
-    for sample in samples:
-        requests = [tuple(argument.values()) for argument in sample["arguments"].values()]
-        for (context, continuation), (response,) in zip(requests, sample["resps"], strict=True):
+    for requests, responses in samples:
+        for (context, continuation), ((logprob, says_greedy),) in zip(requests, responses, strict=True):
             expected, is_greedy, count = reference(context, continuation)
-            assert float(response[0]) == pytest.approx(expected, abs=TOLERANCE * count)
-            assert (str(response[1]) == "True") == is_greedy
+            assert logprob == pytest.approx(expected, abs=TOLERANCE * count)
+            assert says_greedy == is_greedy
             flags.append(is_greedy)
     assert len(flags) >= sum(map(len, PROVERBS.values()))
     assert any(flags)

@@ -75,9 +75,8 @@ async def plain(tiny: Path, cache_dir: Path) -> list[Answer]:
     [
         ("itself", 40),
         ("random", 40),
-        ("none", SCHEMAS),
-        pytest.param("itself", SCHEMAS, marks=pytest.mark.soak),
-        pytest.param("random", SCHEMAS, marks=pytest.mark.soak),
+        ("none", 40),
+        *(pytest.param(draft, SCHEMAS, marks=pytest.mark.soak) for draft in ("itself", "random", "none")),
     ],
 )
 async def test_schemas_give_valid_documents_and_plain_tokens_in_every_mode(
