@@ -8,7 +8,7 @@ from hetspec.rpc.contracts import WALK
 from hetspec.rpc.server import ServerSettings, run_server
 from hetspec.rpc.settings import read_settings
 from hetspec.rpc.unit import UnitService
-from hetspec.telemetry.tracing import open_traces
+from hetspec.telemetry.open_traces import open_traces
 from sampler.config import SamplerSettings
 from sampler.unit import load
 

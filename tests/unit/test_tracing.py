@@ -7,7 +7,8 @@ import sys
 
 import pytest
 
-from hetspec.telemetry.tracing import Attributes, TracesError, annotate, open_traces, request_span, span, traceparent
+from hetspec.telemetry.open_traces import TracesError, open_traces
+from hetspec.telemetry.tracing import Attributes, annotate, request_span, span, traceparent
 
 
 class Noted:

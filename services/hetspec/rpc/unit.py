@@ -20,9 +20,10 @@ from hetspec.rpc.logs import log_event
 from hetspec.rpc.messages import ErrorCode, UnitError
 from hetspec.rpc.server import StartError
 from hetspec.rpc.work import UnitEngine, WorkQueue
+from hetspec.telemetry.open_traces import TracesError
 from hetspec.telemetry.profile import OperatorTotal
 from hetspec.telemetry.profiler import Profiler, Reading
-from hetspec.telemetry.tracing import Traces, TracesError
+from hetspec.telemetry.tracing import Traces
 from hetspec.telemetry.unit_metrics import UnitMetrics
 from hetspec.v1 import common_pb2
 

@@ -1,6 +1,6 @@
 """Spans of a request. Whatever works for it finds the span around it in the context it runs in.
 
-Without traces a span costs one look-up, and nothing of OpenTelemetry is imported (hetspec.telemetry.otel).
+Without traces a span costs one look-up, and nothing of OpenTelemetry is imported.
 """
 
 from __future__ import annotations
@@ -39,21 +39,6 @@ class Traces(Protocol):
 
     def close(self) -> None:
         """Sends what is left. Blocks."""
-
-
-class TracesError(Exception):
-    """Traces are asked for and cannot be had."""
-
-
-def open_traces(service: str, wanted: bool) -> Traces | None:
-    """Raises TracesError."""
-    if not wanted:
-        return None
-    try:
-        from hetspec.telemetry.otel import OtelTraces
-    except ImportError as error:
-        raise TracesError(f"HETSPEC_TRACES: needs the packages of the extra `telemetry`: {error}") from error
-    return OtelTraces.to_collector(service)
 
 
 _current: ContextVar[Span | None] = ContextVar("hetspec_span", default=None)
