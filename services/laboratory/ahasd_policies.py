@@ -14,7 +14,10 @@ from orchestrator.policies.mode import Mode, Part
 PLAIN = "plain on the NPU"
 DRAM_CHAIN = "NPU + LPDDR5 in turn, 5"
 PIM_PLAIN = "plain on the PIM"
-CHAINS = ("NPU + LPDDR5 in turn", "NPU + PIM in turn", "operators wait", "operators split", "GPU in turn")
+CHAINS = (
+    "NPU + LPDDR5 in turn", "NPU + PIM in turn", "operators wait", "operators wait without AAU", "operators split",
+    "GPU in turn",
+)  # fmt: skip
 ASYNC_NO_AAU, ASYNC, WITH_EDC, WITH_TVC, WITH_OUTCOMES = (
     "async without AAU", "async", "+ EDC", "+ TVC", "+ 4 outcomes",
 )  # fmt: skip
@@ -55,6 +58,7 @@ _NO_AAU = Changed((("devices.pim.nonlinear.by", "in_turn"),))
 _ON_PIM = Changed(
     (("memories.pim-ranks.capacity", "76 GiB"), ("placement.verifier", "pim"), ("placement.sampler", "pim"))
 )
+_WAITING = Changed((("schedule", "operators_wait"),))
 _NO_CUT = Changed((("devices.pim.preemptible", False), ("memories.pim-ranks.capacity", "76 GiB")))
 _APART = Changed((("contention", False), ("memories.pim-ranks.capacity", "76 GiB")))
 
@@ -78,10 +82,11 @@ def baselines() -> list[Policy]:
         _plain(PLAIN),
         *_chains(CHAINS[0], _DRAM),
         *_chains(CHAINS[1]),
-        *_chains(CHAINS[2], Changed((("schedule", "operators_wait"),))),
-        *_chains(CHAINS[3], Changed((("schedule", "operators_split"),))),
+        *_chains(CHAINS[2], _WAITING),
+        *_chains(CHAINS[3], Changed((*_WAITING.changes, *_NO_AAU.changes))),
+        *_chains(CHAINS[4], Changed((("schedule", "operators_split"),))),
         _plain("plain on the GPU", _GPU),
-        *_chains(CHAINS[4], _GPU),
+        *_chains(CHAINS[5], _GPU),
         _plain(PIM_PLAIN, _ON_PIM),
     ]
 

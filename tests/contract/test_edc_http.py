@@ -18,6 +18,7 @@ def learned() -> tuple[EdcTables, EdcSnapshot]:
     edc = Edc(tables, 4.0)
     for _ in range(2):
         edc.verified(edc.drafted(2.5), 2.5, accepted_in_full=False)
+        edc.look_ahead_dropped()
     edc.drafted(2.5)
     return tables, edc.snapshot()
 

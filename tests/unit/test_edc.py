@@ -14,7 +14,9 @@ from orchestrator.policies.edc import COUNTERS, Edc, EdcTables
 
 MAX_ENTROPY = 4.0
 entropies = st.one_of(st.floats(0, 2 * MAX_ENTROPY), st.sampled_from([i * MAX_ENTROPY / 8 for i in range(10)]))
-steps = st.lists(st.tuples(st.sampled_from(["draft", "draft", "accept", "reject", "drop"]), entropies), max_size=60)
+steps = st.lists(
+    st.tuples(st.sampled_from(["draft", "draft", "accept", "reject", "drop", "foreseen"]), entropies), max_size=60
+)
 
 
 def interval(entropy: float) -> int:
@@ -39,8 +41,10 @@ class Story:
         older, newer = int(Fraction(sum(history[4:]), 4)), int(Fraction(sum(history[:4]), 4))
         return int(f"{older:03b}{newer:03b}{self.ahead:03b}", 2)
 
-    def drop(self) -> None:
-        self.kept_at_drop, self.since_drop, self.ahead, self.waiting = list(self.kept), [], 0, []
+    def drop(self, but: int = 0) -> None:
+        """All that waits for its verdict, but so many of the oldest."""
+        self.waiting = self.waiting[:but]
+        self.kept_at_drop, self.since_drop, self.ahead = list(self.kept), [], len(self.waiting)
 
 
 def counter(verdicts: list[bool]) -> int:
@@ -65,15 +69,16 @@ class Restated:
         elif what == "drop":
             story.drop()
             edc.look_ahead_dropped()
-        elif story.waiting:
+        elif what == "foreseen" and story.waiting:  # how the oldest one's verdict will be
+            story.drop(but=1)
+            edc.look_ahead_dropped(but_the_first=True)
+        elif what in ("accept", "reject") and story.waiting:
             index, of_batch = story.waiting.pop(0)
             self.verdicts.setdefault(index, []).append(what == "accept")
             edc.verified(index, of_batch, what == "accept")
+            story.ahead = max(0, story.ahead - 1)
             if what == "accept":
                 story.kept.append(interval(of_batch))
-                story.ahead = max(0, story.ahead - 1)
-            else:
-                story.drop()
 
     def check(self, story: Story, edc: Edc) -> None:
         told, asked = edc.snapshot(), story.index()

@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from orchestrator.policies.control import Control
-from orchestrator.policies.edc import Edc
+from orchestrator.policies.edc import COUNTERS, LEVELS, Edc, EdcTables
 from orchestrator.policies.tvc import Tvc
 from tests.toy_pipeline import Plan, Run, ToyPipeline
 
@@ -43,6 +43,20 @@ def check_sums(result: Run) -> None:
     assert min(report.accepted, report.rejected, report.confirmed, report.dropped) >= 0
 
 
+class Noting(Control):
+    """cut_as_it_survived: tasks cut by each verdict after which what was drafted ahead was of use."""
+
+    def __init__(self, *parts: Any) -> None:
+        super().__init__(*parts)
+        self.cut_before, self.cut_as_it_survived = 0, list[int]()
+
+    def judged(self, tokens: int, accepted: int, survived: bool | None) -> None:
+        super().judged(tokens, accepted, survived)
+        if survived:
+            self.cut_as_it_survived.append(self.report.cut - self.cut_before)
+        self.cut_before = self.report.cut
+
+
 @pytest.mark.parametrize(("draft_ns", "verify_ns"), [(10, 100), (25, 100), (40, 100), (100, 100)])
 def test_period_is_the_longer_of_both_where_every_draft_is_accepted(draft_ns: int, verify_ns: int) -> None:
     result = run(endless(max_tokens=40, hits=1.0, draft_ns=lambda: draft_ns, verify_ns=lambda: verify_ns))
@@ -67,6 +81,25 @@ def test_checks_that_fail_in_time_leave_the_verifier_no_wait_though_no_draft_is_
     assert periods == [200] * len(periods)  # in turn it would be 200 and 4 * 5
     assert result.report.checks_passed == 0
     assert result.report.checks_failed > 20
+
+
+def test_drafting_control_learns_to_leave_such_a_drafter_its_checks() -> None:
+    plan = endless(max_tokens=40, hits=0.0, draft_ns=lambda: 25, verify_ns=lambda: 200, check_ns=lambda: 10)
+    result = asyncio.run(ToyPipeline(plan).run(Control(1, Edc(EdcTables(), 1.0), Tvc())))
+    periods = [b - a for a, b in zip(result.round_ns[8:-6], result.round_ns[9:-5], strict=True)]
+    assert periods == [200] * len(periods)  # a batch ahead would leave no time for a check and a new draft
+    assert len(periods) > 20
+
+
+def test_what_hangs_where_a_check_told_that_a_verification_ends_is_not_cut_when_it_does() -> None:
+    plan = endless(max_tokens=40, hits=0.0, draft_ns=lambda: 25, verify_ns=lambda: 215, check_ns=lambda: 10)
+    tables, ahead_of_one = EdcTables(), range(1, COUNTERS, LEVELS)
+    for index in ahead_of_one:  # then it checks; below what it drafts anew it looks ahead
+        tables.learn(index, accepted_in_full=False)
+    control = Noting(1, Edc(tables, 1.0), Tvc())
+    asyncio.run(ToyPipeline(plan).run(control))
+    assert control.cut_as_it_survived
+    assert set(control.cut_as_it_survived) == {0}
 
 
 plans = st.builds(

@@ -131,6 +131,7 @@ class Pipeline:
             is_wrong = self._ahead is not None and self._ahead.base != self._session.mark
             self._control.judged(len(part.draft.tree), len(verdict.walk.accepted), not is_wrong)
             if self._ahead is not None and is_wrong:
+                self._control.lost()
                 self._settle(self._ahead)
                 self._ahead = None
                 self._session.leave_drafter()
@@ -207,7 +208,7 @@ class Pipeline:
 
         def is_void(verdict: _Verdict) -> bool:
             is_its_own = verdict.verified.batch is batch  # one of the outcomes may be what it has ended with
-            return not is_its_own and _is_beside(ahead, batch.first, verdict)
+            return not is_its_own and self._is_beside(ahead, batch.first, verdict)
 
         look = LookAhead(self._control.outcomes, batch.first)
         drafted = await self._look(ahead, look, self._control.outcomes_policy(policy), is_void, batch)
@@ -227,7 +228,7 @@ class Pipeline:
         bounds = self._control.batch_policy(policy, ahead.first_batch, self._room(ahead))
         if bounds is not None:
             look = LookAhead(self._control.outcomes, first)
-            drafted = await self._look(ahead, look, bounds, partial(_is_beside, ahead, first))
+            drafted = await self._look(ahead, look, bounds, partial(self._is_beside, ahead, first))
         if drafted is not None:
             self._add(ahead, drafted, first, begin_ns)
 
@@ -300,7 +301,7 @@ class Pipeline:
         ahead, seat, session = self._ahead, self._session.drafter, self._session
         assert ahead is not None
         self._ahead = None
-        self._control.lost()
+        self._control.lost(but_the_first=self._verifying is not None)
         if ahead is not self._under:  # it is settled when its verdict is known
             self._settle(ahead)
         path = (*ahead.path, *(nodes or ()))
@@ -312,6 +313,13 @@ class Pipeline:
         ahead.settle(self._control.report)
         for task in ahead.unverified:
             self._session.timeline.dropped(task)
+
+    def _is_beside(self, ahead: Ahead, first: int, verdict: _Verdict) -> bool:
+        """Whether nothing of the tree from node `first` on hangs below where a verification has ended."""
+        if self._under is not ahead:  # the tree hangs where a check has told that it would end
+            return ahead.base != self._session.mark
+        landing = ahead.lands(verdict.verified, verdict.walk)
+        return landing is None or not ahead.holds(landing, first)
 
     def _mark_of(self, foreseen: tuple[int, ...]) -> Mark:
         ids = self._session.history_with(foreseen)
@@ -352,9 +360,3 @@ class Pipeline:
             self._doing.task.cancel()
         if self._drafter is not None:
             self._drafter.cancel()
-
-
-def _is_beside(ahead: Ahead, first: int, verdict: _Verdict) -> bool:
-    """Whether nothing of the tree from node `first` on hangs below where a verification has ended."""
-    landing = ahead.lands(verdict.verified, verdict.walk)
-    return landing is None or not ahead.holds(landing, first)

@@ -150,10 +150,10 @@ class Control:
         self.report.edc = None if self.edc is None else self.edc.snapshot()
         self.report.tvc = None if self.tvc is None else self.tvc.report()
 
-    def lost(self) -> None:
-        """All that is drafted ahead is void."""
+    def lost(self, but_the_first: bool = False) -> None:
+        """All that is drafted ahead is void, but for what is still being verified."""
         if self.edc is not None:
-            self.edc.look_ahead_dropped()
+            self.edc.look_ahead_dropped(but_the_first)
 
 
 def control_of(parts: frozenset[Part], outcomes: int, tables: EdcTables, fits_tvc: bool) -> Control:

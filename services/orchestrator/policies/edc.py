@@ -89,16 +89,15 @@ class Edc:
         self._verified += 1
         self._foretold += self._tables.goes_on(index) == accepted_in_full
         self._tables.learn(index, accepted_in_full)
-        if not accepted_in_full:
-            self.look_ahead_dropped()
-            return
         self._ahead = max(0, self._ahead - 1)
-        self._committed.appendleft(self._level(mean_entropy))
+        if accepted_in_full:
+            self._committed.appendleft(self._level(mean_entropy))
 
-    def look_ahead_dropped(self) -> None:
-        """All batches ahead are given up, without a verdict of their own: after a rejection, or where the bonus token
-        is not what they begin with."""
-        self._ahead = 0
+    def look_ahead_dropped(self, but_the_first: bool = False) -> None:
+        """Batches ahead are given up, without a verdict of their own: after a rejection, or where the bonus token is
+        not what they begin with. but_the_first: the oldest of them is still being verified, though a check has told how
+        that will end."""
+        self._ahead = int(but_the_first)
         self._drafted = _levels(self._committed)
 
     def snapshot(self) -> EdcSnapshot:
