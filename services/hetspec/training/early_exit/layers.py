@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
@@ -23,6 +23,7 @@ from hetspec.training.progress import Stages
 _SLACK = 1e-3  # below a node that is to be kept: what runs adds in another order
 _HELD_EVERY = 4  # prompts, one of which is not learned from
 _AT_ONCE = 4  # prompts whose families make a step
+_ALONE_EPOCHS = 8  # so few weights learn on where the whole network already learns by heart
 
 
 def is_held(prompt: int) -> bool:
@@ -71,13 +72,14 @@ class LayerFits:
     def at(self, layer: int) -> tuple[Candidate, Network]:
         torch.manual_seed(self._fitting.seed)
         network = Network(self._lens(layer), self._shape)
-        self._fit(network, layer, f"layer {layer}")
+        self._fit(network, layer, f"layer {layer}", self._fitting)
         return self._candidate(layer, network), network
 
     def alone(self) -> DraftAlone:
         torch.manual_seed(self._fitting.seed)
         network = DraftAlone(self._shape.units)
-        self._fit(network, min(self._split.held.hidden), "the draft alone")
+        how = replace(self._fitting, epochs=_ALONE_EPOCHS)
+        self._fit(network, min(self._split.held.hidden), "the draft alone", how)
         return network
 
     def _lens(self, layer: int) -> Lens:
@@ -93,11 +95,11 @@ class LayerFits:
         """Tokens of the texts and of the trees."""
         return np.unique(np.concatenate([self._split.texts.tokens, *(t.drafted.tokens for t in self._split.learned)]))
 
-    def _fit(self, network: Network | DraftAlone, layer: int, name: str) -> None:
+    def _fit(self, network: Network | DraftAlone, layer: int, name: str, how: Fitting) -> None:
         learned = [self._families(trees, layer) for trees in self._split.learned]
         held = self._families(self._split.held.on_path(), layer)
-        with self._stages.stage(f"fitting {name}", self._fitting.epochs, "epochs") as bar:
-            fit(network, learned, held, self._fitting, lambda loss: bar.advance(1, f"loss {loss:.4f}"))
+        with self._stages.stage(f"fitting {name}", how.epochs, "epochs") as bar:
+            fit(network, learned, held, how, lambda loss: bar.advance(1, f"loss {loss:.4f}"))
 
     def _families(self, trees: Trees, layer: int) -> Families:
         return Families.of(trees, layer, self._tables.embedding, self._tables.rms_eps)
