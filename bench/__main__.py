@@ -41,7 +41,14 @@ PARTS: dict[str, tuple[str, Callable[[list[int]], str]]] = {
         "Verifying n nodes",
         lambda _: verify_cost.table({threads: verify_cost.measure(threads) for threads in (1, 2)}),
     ),
-    "speculation": ("Speculation by kind of prompt", lambda _: speculation.table(speculation.measure())),
+    "speculation": (
+        "Speculation by kind of prompt",
+        lambda _: speculation.table(speculation.measure(speculation.IN_TURN)),
+    ),
+    "ahead": (
+        "Drafting that does not wait, in host time",
+        lambda _: speculation.table(speculation.measure(speculation.AHEAD)),
+    ),
     "emulation": ("Emulated time beside the host's", lambda ids: emulation.table(emulation.measure(ids))),
     "fidelity": ("A calibrated machine", lambda ids: fidelity.table(fidelity.measure(ids))),
     "scaling": ("Sessions and replicas", lambda ids: scaling.table(scaling.measure(ids))),

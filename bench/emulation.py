@@ -1,4 +1,5 @@
-"""What emulated time costs in host time: the same requests under both clocks, one after another, side by side."""
+"""What emulated time costs in host time: the same requests under both clocks, one after another, side by side, and once
+more from a record of what the target says, without it."""
 
 from __future__ import annotations
 
@@ -7,19 +8,19 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from bench.replaying import Replay, replaying
 from bench.system import Answer, System, running
+from laboratory.policy import Policy
+from orchestrator.policies.mode import Mode
 
-EMULATED = {
-    "HETSPEC_CLOCK": "emulated",
-    "HETSPEC_HARDWARE": "oneplus12",
-    "HETSPEC_COST_AS": "llama2-7b:int4",
-}
+HARDWARE, COST_AS = "oneplus12", "llama2-7b:int4"
+EMULATED = {"HETSPEC_CLOCK": "emulated", "HETSPEC_HARDWARE": HARDWARE, "HETSPEC_COST_AS": COST_AS}
 PROMPTS, PROMPT_TOKENS, MAX_TOKENS = 6, 64, 64
-WAYS: dict[str, Mapping[str, Any]] = {
-    "plain": {"mode": "plain"},
-    "chain of 5": {"mode": "chain", "max_depth": 5, "min_gain": 0.0},
-    "tree of 16": {"mode": "tree", "max_nodes": 16, "max_depth": 6, "min_gain": 0.0},
-}
+WAYS = (
+    Policy("plain", Mode.PLAIN),
+    Policy("chain of 5", Mode.CHAIN, 5, 5),
+    Policy("tree of 16", Mode.TREE, 16, 6),
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,35 +30,49 @@ class Row:
     way: str
     host_s: float
     emulated_s: float
+    replayed_s: float
     rounds: int
 
 
 def measure(ids: list[int], report: Any = print) -> list[Row]:
     """ids: of a text, from which prompts are cut."""
-    spent: dict[str, list[tuple[float, float, int]]] = defaultdict(list)
-    with running({}) as host, running(EMULATED) as emulated:
-        for number in range(PROMPTS + 1):
-            prompt = ids[number * PROMPT_TOKENS : (number + 1) * PROMPT_TOKENS]
-            for way, options in WAYS.items():
-                took = _compare(host, emulated, prompt, options, host_first=number % 2 == 0)
+    prompts = [ids[first : first + PROMPT_TOKENS] for first in range(0, (PROMPTS + 1) * PROMPT_TOKENS, PROMPT_TOKENS)]
+    spent: dict[str, list[tuple[float, float, float, int]]] = defaultdict(list)
+    with (
+        replaying(prompts, MAX_TOKENS, HARDWARE, COST_AS, WAYS) as replay,
+        running({}) as host,
+        running(EMULATED) as imagined,
+    ):
+        for way in WAYS:  # prompt after prompt, so that none finds what was drafted for it by another way
+            for number in range(len(prompts)):
+                took = _compare(host, imagined, replay, number, way)
                 if number:  # the first one warms up
-                    spent[way].append(took)
-            report(f"emulation: prompt {number} of {PROMPTS}")
+                    spent[way.name].append(took)
+            report(f"emulation: {way.name}")
     return [Row(way, *(sum(values) for values in zip(*took, strict=True))) for way, took in spent.items()]
 
 
 def _compare(
-    host: System, emulated: System, prompt: list[int], options: Mapping[str, Any], host_first: bool
-) -> tuple[float, float, int]:
-    """Seconds under both clocks, and rounds. The prefix cache would favour nothing, and is left out all the same."""
-    order = (host, emulated) if host_first else (emulated, host)
-    ask: dict[str, Any] = {"hetspec": {**options, "prefix_cache": False}, "ignore_eos": True}
-    answers = {id(system): system.complete(prompt, MAX_TOKENS, **ask) for system in order}
+    host: System, emulated: System, replay: Replay, number: int, way: Policy
+) -> tuple[float, float, float, int]:
+    """Seconds under both clocks and from the record, and rounds. The prefix cache would favour nothing, and is left out
+    all the same."""
+    recorded = replay.record.answers[number]
+    order = (host, emulated) if number % 2 == 0 else (emulated, host)
+    ask: dict[str, Any] = {"hetspec": {**_options(way), "prefix_cache": False}, "ignore_eos": True}
+    answers = {id(system): system.complete(list(recorded.prompt), len(recorded.tokens), **ask) for system in order}
     real, imagined = answers[id(host)], answers[id(emulated)]
+    replayed_s, outcome = replay.run(number, way.name)
     rounds = real.statistics["rounds"]
-    if (real.text, rounds) != (imagined.text, imagined.statistics["rounds"]):
-        raise RuntimeError("the two clocks did not do the same")
-    return _seconds(real), _seconds(imagined), rounds
+    if (real.text, rounds) != (imagined.text, imagined.statistics["rounds"]) or rounds != outcome.rounds:
+        raise RuntimeError("the clocks and the record did not do the same")
+    return _seconds(real), _seconds(imagined), replayed_s, rounds
+
+
+def _options(way: Policy) -> Mapping[str, Any]:
+    if way.mode is Mode.PLAIN:
+        return {"mode": "plain"}
+    return {"mode": way.mode.value, "max_nodes": way.max_nodes, "max_depth": way.max_depth, "min_gain": 0.0}
 
 
 def _seconds(answer: Answer) -> float:
@@ -65,9 +80,13 @@ def _seconds(answer: Answer) -> float:
 
 
 def table(rows: list[Row]) -> str:
-    lines = ["| | rounds | host (s) | emulated (s) | ratio |", "|---|---|---|---|---|"]
+    lines = [
+        "| | rounds | host (s) | emulated (s) | over host | replayed (s) | over host |",
+        "|---|---|---|---|---|---|---|",
+    ]
     lines += [
-        f"| {row.way} | {row.rounds} | {row.host_s:.2f} | {row.emulated_s:.2f} | {row.emulated_s / row.host_s:.3f} |"
+        f"| {row.way} | {row.rounds} | {row.host_s:.2f} | {row.emulated_s:.2f} | {row.emulated_s / row.host_s:.3f} | "
+        f"{row.replayed_s:.2f} | {row.replayed_s / row.host_s:.3f} |"
         for row in rows
     ]
     return "\n".join(lines)

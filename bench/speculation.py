@@ -19,11 +19,16 @@ from weight_store.config import embedded_model
 
 PROMPTS_VARIABLE = "HETSPEC_PROMPTS"  # a JSONL file as Spec-Bench has it; else the tests' own prompts
 PER_CATEGORY, MAX_TOKENS = 2, 64
-WAYS: dict[str, Mapping[str, Any]] = {
+Ways = Mapping[str, Mapping[str, Any]]
+IN_TURN: Ways = {
     "plain": {"mode": "plain"},
     "default": {},
     "chain of 5": {"mode": "chain", "max_depth": 5, "min_gain": 0.0},
     "tree of 32": {"mode": "tree", "max_nodes": 32, "max_depth": 8, "min_gain": 0.0},
+}
+AHEAD: Ways = {
+    **{mode: {"mode": mode} for mode in ("plain", "tree", "lever", "ahasd", "full")},
+    **{f"{mode}, 4 outcomes": {"mode": mode, "outcomes": 4} for mode in ("ahasd", "full")},
 }
 
 
@@ -38,33 +43,33 @@ class Row:
     accept_length: Mapping[str, float]
 
 
-def measure(report: Any = print) -> list[Row]:
-    """Each prompt in every way, one after another, so that all of them meet the same neighbours."""
+def measure(ways: Ways, report: Any = print) -> list[Row]:
+    """Each prompt in every way, plain decoding among them, one after another, so that all meet the same neighbours."""
     text = TextModel(open_checkpoint(embedded_model()).text)
     seen: dict[str, list[dict[str, tuple[float, float]]]] = defaultdict(list)
     with running({}) as system:
         for category, prompt in _prompts():
             ids = text.encode_chat([{"role": "user", "content": prompt}])
             if not seen:
-                _measure(system, ids)  # warms up
-            seen[category].append(_measure(system, ids))
+                _measure(system, ids, ways)  # warms up
+            seen[category].append(_measure(system, ids, ways))
             report(f"speculation: {category}")
     everything = [one for ones in seen.values() for one in ones]
     return [_row(category, ones) for category, ones in (*seen.items(), ("all", everything))]
 
 
-def _measure(system: System, ids: list[int]) -> dict[str, tuple[float, float]]:
+def _measure(system: System, ids: list[int], ways: Ways) -> dict[str, tuple[float, float]]:
     """Tokens a second and accept length of each way. The prefix cache would favour the later ones."""
     found: dict[str, tuple[float, float]] = {}
-    for way, options in WAYS.items():
+    for way, options in ways.items():
         answer = system.complete(ids, MAX_TOKENS, hetspec={**options, "prefix_cache": False}, ignore_eos=True)
         found[way] = answer.tokens_per_s, answer.statistics["accept_length"]
     return found
 
 
 def _row(category: str, ones: list[dict[str, tuple[float, float]]]) -> Row:
-    speed = {way: exp(fmean(log(one[way][0] / one["plain"][0]) for one in ones)) for way in WAYS}
-    accepted = {way: fmean(one[way][1] for one in ones) for way in WAYS}
+    speed = {way: exp(fmean(log(one[way][0] / one["plain"][0]) for one in ones)) for way in ones[0]}
+    accepted = {way: fmean(one[way][1] for one in ones) for way in ones[0]}
     return Row(category, fmean(one["plain"][0] for one in ones), speed, accepted)
 
 
@@ -80,7 +85,7 @@ def _prompts() -> Iterator[tuple[str, str]]:
 
 
 def table(rows: list[Row]) -> str:
-    ways = [way for way in WAYS if way != "plain"]
+    ways = [way for way in rows[0].speed if way != "plain"]
     lines = ["| prompts | plain (tokens/s) | " + " | ".join(f"{way} | tokens a pass" for way in ways) + " |"]
     lines.append("|---|---|" + "---|---|" * len(ways))
     for row in rows:
