@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import json
+from contextlib import suppress
 from pathlib import Path
+from urllib.error import HTTPError
 
 import grpc
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 from deploy.local.access import Access
-from deploy.local.settings import Service
+from deploy.local.settings import LaunchError, Service
 from hetspec.rpc.channel import open_blocking_channel
 from hetspec.rpc.tls import RpcTls
 
@@ -17,6 +19,7 @@ _TIMEOUT_S = 1.0
 
 
 def ready(service: Service) -> bool:
+    """Raises LaunchError where it will never be."""
     return _http_ready(service) if service.name == "orchestrator" else _grpc_ready(service)
 
 
@@ -24,8 +27,18 @@ def _http_ready(service: Service) -> bool:
     try:
         with Access.to(service).open("/readyz", _TIMEOUT_S) as answer:
             return all(json.load(answer)["replicas"].values())  # the drafter too: requests would go on without one
+    except HTTPError as error:
+        _check_problem(service, error)
+        return False
     except (OSError, ValueError, KeyError):
         return False
+
+
+def _check_problem(service: Service, answer: HTTPError) -> None:
+    """Raises LaunchError where it will never be ready."""
+    with answer, suppress(OSError, ValueError, AttributeError):
+        if problem := json.load(answer).get("problem"):
+            raise LaunchError(f"{service.name}: {problem}")
 
 
 def _grpc_ready(service: Service) -> bool:

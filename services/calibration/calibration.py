@@ -8,13 +8,13 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from statistics import median
 
-from calibration.errors import CalibrationError
+from calibration.calm import Waiting, check_alike, check_rising, check_waiting
 from calibration.layer_reads import layer_reads_ns
 from calibration.machine import describe_machine
 from calibration.plan import Plan
 from calibration.rig import Addresses, Rig, open_rig, real_shapes
 from calibration.sample import Sample
-from calibration.tables import Point, head_table, kv_table, read_points, spread, step_points, verify_points
+from calibration.tables import head_table, kv_table, read_points, step_points, verify_points
 from calibration.task_time import task_ns
 from hetspec.hardware.measured import KvTable, Measured
 from hetspec.hardware.profile import MeasuredHost
@@ -22,7 +22,6 @@ from hetspec.rpc.tls import RpcTls
 from hetspec_client.client import Client
 
 DEVICE = "host"
-_MOST_SPREAD = 0.15
 _NS_PER_MS = 10**6
 Advance = Callable[[float], None]
 
@@ -47,10 +46,13 @@ class Calibration:
     def _measure(self, rig: Rig, advance: Advance) -> Measured:
         store, identity = self.addresses.weight_store, rig.description.identity
         real, beside_ns = real_shapes(store, self.tls), task_ns(self.client)
+        waiting = Waiting()
         samples = self._samples(rig, advance)
-        passes = verify_points(samples)
-        _check_calm(passes)
+        check_waiting(waiting.share())
+        check_alike(samples)
+        verify, head = kv_table(verify_points(samples)), head_table(samples)
         read, step = _draft_tables(samples) if rig.has_draft else (None, None)
+        check_rising({"a pass": verify, "a draft read": read, "a draft step": step, "a walk": head})
         reads = layer_reads_ns(store, identity.precision, range(real.target.n_layers), self.tls)
         return Measured(
             machine=describe_machine(),
@@ -59,10 +61,10 @@ class Calibration:
             threads=identity.threads,
             target=real.target.name,
             draft=real.draft.name if real.draft else None,
-            verify=kv_table(passes),
+            verify=verify,
             draft_read=read,
             draft_step=step,
-            head=head_table(samples),
+            head=head,
             layer_read_ms=_ms(median(reads)),
             task_ms=_ms(beside_ns),
         )
@@ -78,12 +80,6 @@ class Calibration:
             samples += rig.round(one)
             advance(1 / len(rounds))
         return samples
-
-
-def _check_calm(passes: Sequence[Point]) -> None:
-    if (found := spread(passes)) > _MOST_SPREAD:
-        told = f"passes of one shape differ by {found:.0%}, must differ by {_MOST_SPREAD:.0%} at most"
-        raise CalibrationError(f"something else keeps this machine busy: {told}")
 
 
 def _ms(ns: float) -> float:

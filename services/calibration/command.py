@@ -14,14 +14,15 @@ from typer import Option
 
 from calibration.errors import CalibrationError
 from calibration.profile_file import write_profile
+from calibration.report import tables
 from calibration.rig import Addresses
-from hetspec.hardware.profile import MeasuredHost
 from hetspec.rpc.tls import RpcTls
 from hetspec.training.progress import Stages
 from hetspec_client.commands.expand import expand
 from hetspec_client.commands.server import Server
 from hetspec_client.errors import InvalidInput
-from hetspec_client.terminal import write_line, write_table
+from hetspec_client.files import writable
+from hetspec_client.terminal import write_line, write_tables
 
 app = typer.Typer(add_completion=False)
 
@@ -44,14 +45,16 @@ def calibrate(
 
     if out.suffix not in (".yaml", ".yml"):
         raise InvalidInput(f"--out {out}, must end with .yaml: HETSPEC_HARDWARE would take it for a name")
+    writable("--out", out)
     addresses = Addresses(weight_store, verifier, drafter, sampler)
     with _telling() as stages, server.connect() as client:
         calibration = Calibration(addresses, client, max_context, seconds, _tls())
         with stages.stage("measuring", 100.0, "%") as bar:
             profile = calibration.run(out.stem, lambda share: bar.advance(100.0 * share))
     write_profile(out, profile)
-    write_table(_table(profile))
-    write_line(f"{out} is written: HETSPEC_CLOCK=emulated HETSPEC_HARDWARE={out} make up")
+    assert profile.measured is not None
+    write_tables(tables(profile.measured))
+    write_line(f"\n{out} is written: HETSPEC_CLOCK=emulated HETSPEC_HARDWARE={out} make up")
 
 
 @contextmanager
@@ -67,23 +70,6 @@ def _tls() -> RpcTls | None:
     paths = [os.environ.get(f"HETSPEC_RPC_TLS_{name}") for name in ("CA", "CERT", "KEY")]
     ca, cert, key = (Path(path) if path else None for path in paths)
     return RpcTls(ca, cert, key) if ca and cert and key else None
-
-
-def _table(profile: MeasuredHost) -> list[tuple[str, ...]]:
-    told = profile.measured
-    assert told is not None
-    kv = told.verify.kv
-    lines = [("ms", *(f"{at} positions" for at in kv))]
-    lines += [(f"pass of {rows}", *_row(ms)) for rows, ms in zip(told.verify.rows, told.verify.ms, strict=True)]
-    for name, table in (("draft reads", told.draft_read), ("draft step of", told.draft_step)):
-        if table is not None:
-            lines += [(f"{name} {rows}", *_row(ms)) for rows, ms in zip(table.rows, table.ms, strict=True)]
-    lines += [(f"head, {rows} rows", *_row([ms])) for rows, ms in zip(told.head.rows, told.head.ms, strict=True)]
-    return [*lines, ("layer read", *_row([told.layer_read_ms])), ("task beside its work", *_row([told.task_ms]))]
-
-
-def _row(ms: list[float]) -> list[str]:
-    return [f"{value:.2f}" for value in ms]
 
 
 app.command()(expand(calibrate))

@@ -51,7 +51,10 @@ class DraftProbe:
     def draft(self, level: int, shape: DraftShape) -> Sample:
         text = self._levels[level]
         if shape.read <= LAST_STRETCH:
-            return self._draft(text, shape)
+            sample = self._draft(text, shape)
+            if shape.steps:  # to free a tree of so many candidates takes longer than the next draft itself
+                self._draft(text, DraftShape(1))
+            return sample
         long = Text("long", self._vocab_size, text, len(text))
         sample = self._draft(long, shape)
         self._drafter.release([long.session])

@@ -14,8 +14,6 @@ from hetspec.hardware.work import DraftWork, ItemRows, VerifyWork, WalkWork
 
 _NS_PER_MS = 10**6
 _DIGITS = 4  # of milliseconds
-_ALIKE_KV = 256  # positions
-_OFTEN = 3
 _APART = 0.25  # of the whole range, two points at least that tell of a slope
 
 
@@ -28,19 +26,9 @@ class Point:
     ns: float
 
 
-def spread(points: Sequence[Point]) -> float:
-    """How much tasks that are alike differ: the median of their distances from their median, relative to that; of half
-    of all kinds less. 0 where nothing was measured thrice."""
-    kinds: dict[tuple[int, int], list[float]] = defaultdict(list)
-    for point in points:
-        kinds[point.rows, int(point.kv) // _ALIKE_KV].append(point.ns)
-    often = [times for times in kinds.values() if len(times) >= _OFTEN]
-    return median([median(abs(ns / median(times) - 1) for ns in times) for times in often] or [0.0])
-
-
 def verify_points(samples: Iterable[Sample]) -> list[Point]:
     found = ((sample.work, sample.ns) for sample in samples)
-    return [Point(w.rows_by_layer[0], _kv(w.items), ns) for w, ns in found if isinstance(w, VerifyWork)]
+    return [Point(w.rows_by_layer[0], mean_kv(w.items), ns) for w, ns in found if isinstance(w, VerifyWork)]
 
 
 def read_points(samples: Iterable[Sample]) -> list[Point]:
@@ -48,10 +36,10 @@ def read_points(samples: Iterable[Sample]) -> list[Point]:
     what that takes is known from drafts that read nothing else."""
     works = [(sample.work, sample.ns) for sample in samples if isinstance(sample.work, DraftWork)]
     reads = [(w, ns) for w, ns in works if w.head_rows == 1]
-    points = [Point(w.step_rows[0], _kv(w.items), ns) for w, ns in reads if len(w.step_rows) == 1]
+    points = [Point(w.step_rows[0], mean_kv(w.items), ns) for w, ns in reads if len(w.step_rows) == 1]
     alone_ns = median(point.ns for point in points if point.rows == 1)
     long = [(w, ns) for w, ns in reads if len(w.step_rows) == 2]
-    return points + [Point(w.step_rows[0], _kv(w.items), max(1.0, ns - alone_ns)) for w, ns in long]
+    return points + [Point(w.step_rows[0], mean_kv(w.items), max(1.0, ns - alone_ns)) for w, ns in long]
 
 
 def step_points(samples: Iterable[Sample], read: KvTable) -> list[Point]:
@@ -60,7 +48,7 @@ def step_points(samples: Iterable[Sample], read: KvTable) -> list[Point]:
     for sample in samples:
         work = sample.work
         if isinstance(work, DraftWork) and work.head_rows > 1:
-            kv, (first, *steps) = _kv(work.items), work.step_rows
+            kv, (first, *steps) = mean_kv(work.items), work.step_rows
             left_ns = sample.ns - read.ns(first, max(1, min(round(kv), read.kv[-1])))
             points.append(Point(steps[0], kv, max(1.0, left_ns / len(steps))))
     return points
@@ -93,7 +81,8 @@ def _line(points: Sequence[Point], range_kv: int) -> tuple[float, float]:
     return max(1.0, median(point.ns - slope * point.kv for point in points)), slope
 
 
-def _kv(items: Sequence[ItemRows]) -> float:
+def mean_kv(items: Sequence[ItemRows]) -> float:
+    """Positions that a row attends to."""
     lengths = [length for item in items for length in item.kv_len]
     return sum(lengths) / len(lengths)
 

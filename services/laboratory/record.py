@@ -12,6 +12,7 @@ from __future__ import annotations
 import io
 import json
 import zipfile
+import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
 from itertools import pairwise
@@ -26,7 +27,9 @@ from hetspec.model.fingerprint import write_atomically
 from laboratory.errors import StudyError
 
 FORMAT, VERSION = "hetspec-record", 1
-_ARRAYS = {"about", "prompt_tokens", "answer_tokens", "ids"}
+# The arrays' kinds and dimensions.
+_ARRAYS = {"about": ("U", 0), "prompt_tokens": ("i", 1), "answer_tokens": ("i", 1), "ids": ("u", 1)}
+_ROWS = {"rows": ("f", 2)}
 Hidden = NDArray[np.floating[Any]]
 
 
@@ -104,16 +107,26 @@ def write_record(path: Path, record: Record) -> None:
 def read_record(path: Path) -> Record:
     """Raises StudyError, one line that names the file."""
     try:
-        with np.load(io.BytesIO(path.read_bytes()), allow_pickle=False) as file:
+        data = io.BytesIO(path.read_bytes())
+    except OSError as error:
+        raise StudyError(f"{path}: {error.strerror}") from error
+    try:
+        if not zipfile.is_zipfile(data):
+            raise ValueError("must be an .npz file")
+        with np.load(data, allow_pickle=False) as file:
             return _record(dict(file))
-    except (OSError, EOFError, ValueError, KeyError, zipfile.BadZipFile) as error:
-        raise StudyError(f"{path}: {error}") from error
+    except (OSError, EOFError, ValueError, KeyError, TypeError, RuntimeError, zipfile.BadZipFile, zlib.error) as error:
+        raise StudyError(f"{path}: no record of `hetspec record`: {' '.join(str(error).split())}") from error
 
 
 def _record(arrays: Mapping[str, NDArray[Any]]) -> Record:
     """Raises ValueError."""
-    if not arrays.keys() - {"rows"} == _ARRAYS:
+    if not arrays.keys() - _ROWS.keys() == _ARRAYS.keys():
         raise ValueError(f"holds {', '.join(sorted(arrays))}; a record holds {', '.join(sorted(_ARRAYS))} and may rows")
+    for name, array in arrays.items():
+        kind, dimensions = (_ARRAYS | _ROWS)[name]
+        if not isinstance(array, np.ndarray) or (array.dtype.kind, array.ndim) != (kind, dimensions):
+            raise ValueError(f"{name}: must be an array of type {kind!r} and {dimensions} dimensions")
     about = _about(str(arrays["about"]))
     prompts, tokens, ids = arrays["prompt_tokens"], arrays["answer_tokens"], arrays["ids"]
     if not len(prompts) == len(tokens) == len(about.categories):

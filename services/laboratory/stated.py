@@ -35,10 +35,10 @@ class Acceptance:
         try:
             stated = tuple(float(part) for part in text.split(","))
         except ValueError as error:
-            raise StudyError(f"accept {text!r}, must be numbers with commas between them") from error
+            raise StudyError(f"--accept {text!r}, must be numbers with commas between them") from error
         for one in stated:
             if not _LEAST <= one <= _MOST:
-                raise StudyError(f"accept {text!r}: {one:g}, must be in [{_LEAST}, {_MOST}]")
+                raise StudyError(f"--accept {text!r}: {one:g}, must be in [{_LEAST}, {_MOST}]")
         return cls(stated)
 
     def at(self, depth: int) -> float:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import re
+from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -11,7 +13,7 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-from calibration import calibration
+from calibration import calm
 from calibration.calibration import Calibration
 from calibration.command import app
 from calibration.errors import CalibrationError
@@ -19,9 +21,11 @@ from calibration.profile_file import write_profile
 from calibration.rig import Addresses, real_shapes
 from hetspec.hardware.cost_as import own_cost
 from hetspec.hardware.datatypes import Datatype
+from hetspec.hardware.measured import KvTable
 from hetspec.hardware.pricing import Pricing
 from hetspec.hardware.profile import MeasuredHost, load_profile
 from hetspec.hardware.work import DraftWork, ItemRows, VerifyWork, WalkWork
+from hetspec_client.commands.server import Server as ServerOptions
 from hetspec_client.errors import InvalidInput
 from tests.draft_artefact import make_draft
 from tests.models import make_checkpoint
@@ -50,7 +54,8 @@ def setup(tmp_path_factory: pytest.TempPathFactory) -> Setup:
 
 @pytest.fixture(autouse=True)
 def _on_a_busy_machine(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(calibration, "_MOST_SPREAD", float("inf"))
+    for limit in ("MOST_SPREAD", "MOST_FALL", "MOST_WAITING"):
+        monkeypatch.setattr(calm, limit, float("inf"))
 
 
 async def calibrate(system: System, wanted: int = CONTEXT) -> MeasuredHost:
@@ -82,13 +87,48 @@ async def test_a_system_is_measured_and_priced_by_it_and_left_as_it_was(
         assert pricing.price(DraftWork(items, (300, 7, 8, 8, 8), 25)).duration_ns > measured.task_ns
 
 
+@pytest.mark.parametrize("drafts", [True, False])
+async def test_the_verb_tells_every_table_at_the_shapes_that_were_measured(
+    setup: Setup, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, drafts: bool
+) -> None:
+    monkeypatch.setattr(ServerOptions, "connect", lambda self: nullcontext(Server()))
+    out = tmp_path / "missing" / "desk.yaml"
+    async with System(setup if drafts else replace(setup, draft=None)) as system:
+        units = {name: getattr(system.addresses, name) for name in Addresses.__slots__}
+        words = [word for name, address in units.items() for word in (f"--{name.replace('_', '-')}", address)]
+        asked = ["--out", str(out), "--max-context", str(CONTEXT), "--seconds", "1", *words]
+        ran = await asyncio.to_thread(CliRunner().invoke, app, asked)
+    assert ran.exit_code == 0, ran.output
+    *told, last = ran.stdout.split("\n\n")
+    assert last == f"{out} is written: HETSPEC_CLOCK=emulated HETSPEC_HARDWARE={out} make up\n"
+    profile = load_profile(str(out))
+    assert isinstance(profile, MeasuredHost)
+    assert profile.measured is not None
+    measured = profile.measured
+    for table in (measured.verify, measured.draft_read, measured.draft_step, measured.head):
+        if table is not None:
+            heads, *lines = told.pop(0).splitlines()
+            if isinstance(table, KvTable):
+                assert [int(at) for at in re.findall(r"ms at (\d+) position", heads)] == table.kv
+            numbers = [[float(cell) for cell in line.split()] for line in lines]
+            assert [int(rows) for rows, *_ in numbers] == table.rows
+            rounded = [[*ms] if isinstance(table, KvTable) else [ms] for ms in table.ms]
+            assert [ms for _, *ms in numbers] == [[pytest.approx(one, abs=0.006) for one in ms] for ms in rounded]
+    assert [line.split()[-1] for line in told.pop().splitlines()[1:]] == [f"{measured.layer_read_ms:.2f}", "2.50"]
+    assert told == []
+
+
 async def test_a_machine_that_is_busy_is_not_measured(setup: Setup, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(calibration, "_MOST_SPREAD", -1.0)
-    async with System(setup) as system:
-        with pytest.raises(
-            CalibrationError, match="something else keeps this machine busy: passes of one shape differ by"
-        ):
-            await calibrate(system)
+    signs = {
+        "MOST_FALL": "a pass of 1 rows took",
+        "MOST_SPREAD": "passes of one shape differ by",
+        "MOST_WAITING": "something waited for a processor",
+    }
+    async with System(replace(setup, draft=None)) as system:
+        for limit, told in signs.items():
+            monkeypatch.setattr(calm, limit, -1.0)
+            with pytest.raises(CalibrationError, match=f"something else keeps this machine busy: {told}"):
+                await calibrate(system)
 
 
 async def test_a_verifier_that_streams_or_has_no_room_is_refused(setup: Setup) -> None:

@@ -133,7 +133,7 @@ def _drop(*path: str) -> Callable[[Data], None]:
         (_drop("flash", "latency"), "flash.latency: Field required"),
         (_set("devices", "npu", "cores", to=8), "devices.npu.cores: Extra inputs are not permitted"),
         (_set("colour", to="red"), "colour: Extra inputs are not permitted"),
-        (_set("devices", "npu", "launch", to="10 us"), "devices.npu.launch: Input should be"),
+        (_set("devices", "npu", "launch", to="10 us"), "devices.npu.launch: '10 us', must be fields"),
         (_set("devices", "npu", "launch", "value", to="10 GB"), "devices.npu.launch: '10 GB', its unit must be ns"),
         (
             _set("devices", "npu", "bandwidth", "value", to="0 GB/s"),
@@ -177,6 +177,21 @@ def _drop(*path: str) -> Callable[[Data], None]:
             _set("sources", "x", to={"cites": "a paper", "date": "soon"}),
             "sources.x.date: String should match pattern",
         ),
+        *(
+            (_set("sources", "x", to={"cites": "a paper", "date": date}), f"sources.x.date: '{date}', {told}")
+            for date, told in (
+                ("2024-13", "is no date"),
+                ("2023-02-29", "is no date"),
+                ("2100", "must be of the years 1900 to 2099"),
+                (1066, "must be of the years"),
+            )
+        ),
+        (
+            _set("memories", "dram", "energy", "value", to="1e9 pJ/bit"),
+            "memories.dram.energy: '1e9 pJ/bit', must be in",
+        ),
+        (_set("devices", "npu", "launch", "value", to="1e400 s"), "devices.npu.launch: '1e400 s', must be in [1 ns, "),
+        (_set("devices", "npu", "buckets", "rows", to=[1, 10**7]), "devices.npu.buckets: rows [1, 10000000], must be"),
     ],
 )
 def test_a_bad_profile_is_refused_in_one_line_that_names_file_and_field(
@@ -203,8 +218,13 @@ def test_a_users_own_file_works_like_those_that_come_along(tmp_path: Path) -> No
     [
         ("name: a\nname: b\n", "'name' stands twice"),
         ("name: [", "expected"),
-        ("[1, 2]", "mine.yaml: Input should be"),
-        ("", "mine.yaml: Input should be"),
+        ("[1, 2]", "mine.yaml: [1, 2], must be fields"),
+        ("", "mine.yaml: is empty, must be fields"),
+        (
+            "name: a\nabout: b\nsources: {a: {cites: b, date: 2024-13-45}}",
+            "sources.a.date: '2024-13-45', is no date: month must be in",
+        ),
+        ("name: " + "[" * 600, "recursion"),
     ],
 )
 def test_a_file_that_is_no_profile_is_refused_in_one_line(tmp_path: Path, text: str, told: str) -> None:

@@ -7,11 +7,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 import transformers
 
+from hetspec.hardware.config_shape import shape_of_config
 from hetspec.hardware.cost_as import PricedModel, RealShapes, own_cost, parse_cost_as
 from hetspec.hardware.datatypes import Datatype
-from hetspec.hardware.shapes import SHAPES, shape_of, shape_of_config
+from hetspec.hardware.shapes import SHAPES, shape_of
 from hetspec.model.config import ModelConfig
 
 # As the publications or the checkpoints' own headers give them.
@@ -78,9 +80,22 @@ def test_a_config_as_the_reference_library_writes_it_gives_the_shape_of_the_regi
 @pytest.mark.parametrize(
     ("change", "told"),
     [
-        ({"hidden_size": None}, "hidden_size = None, must be a positive integer"),
-        ({"num_hidden_layers": 0}, "num_hidden_layers = 0, must be a positive integer"),
-        ({"vocab_size": True}, "vocab_size = True, must be a positive integer"),
+        ({"hidden_size": None}, r"lacks hidden_size \(or n_embd, n_embed, d_model\)$"),
+        ({"vocab_size": None}, "lacks vocab_size$"),
+        ({"num_hidden_layers": 0}, r"num_hidden_layers = 0, must be an integer in \[1, 1024\]"),
+        ({"num_hidden_layers": 10**9}, r"num_hidden_layers = 1000000000, must be an integer in \[1, 1024\]"),
+        ({"vocab_size": True}, "vocab_size = True, must be an integer in"),
+        (
+            {"num_attention_heads": 3, "num_key_value_heads": 1},
+            "num_attention_heads = 3, must divide hidden_size = 896",
+        ),
+        ({"num_key_value_heads": 5}, "num_key_value_heads = 5, must divide num_attention_heads = 14"),
+        ({"num_key_value_heads": 28}, "num_key_value_heads = 28, must divide num_attention_heads = 14"),
+        ({"tie_word_embeddings": "yes"}, "tie_word_embeddings = 'yes', must be true or false"),
+        ({"n_embd": 64}, "hidden_size = 896 and n_embd = 64, must be the same"),
+        ({"word_embed_proj_dim": 512}, "word_embed_proj_dim = 512, must be 896"),
+        ({"is_encoder_decoder": True}, "is_encoder_decoder = true: only decoders are priced"),
+        ({"num_experts": "8"}, "num_experts = '8': mixtures of experts are not priced"),
         ({"num_local_experts": 8}, "num_local_experts = 8: mixtures of experts are not priced"),
     ],
 )
@@ -91,6 +106,49 @@ def test_a_config_that_cannot_be_priced_is_refused_by_path_and_field(
     path.write_text(json.dumps({**LIBRARY["qwen2.5-0.5b"].to_dict(), **change}), encoding="utf-8")
     with pytest.raises(ValueError, match=f"config.json: {told}"):
         shape_of_config(path)
+
+
+SMALL: list[transformers.PretrainedConfig] = [
+    transformers.GPT2Config(n_embd=64, n_head=4, n_layer=2, vocab_size=300),
+    transformers.GPT2Config(n_embd=64, n_head=4, n_layer=2, n_inner=96, vocab_size=300),
+    transformers.GPTJConfig(n_embd=64, n_head=4, n_layer=2, rotary_dim=8, vocab_size=300),
+    transformers.GPTNeoConfig(
+        hidden_size=64, num_heads=4, num_layers=2, attention_types=[[["global"], 2]], vocab_size=300
+    ),
+    transformers.GPTBigCodeConfig(n_embd=64, n_head=4, n_layer=2, vocab_size=300),
+    transformers.GPTNeoXConfig(
+        hidden_size=64, num_attention_heads=4, num_hidden_layers=2, intermediate_size=96, vocab_size=300
+    ),
+    transformers.OPTConfig(
+        hidden_size=64, word_embed_proj_dim=64, ffn_dim=96, num_attention_heads=4, num_hidden_layers=2, vocab_size=300
+    ),
+    transformers.BloomConfig(hidden_size=64, n_head=4, n_layer=2, vocab_size=300),
+    transformers.MptConfig(d_model=64, n_heads=4, n_layers=2, vocab_size=300),
+    transformers.FalconConfig(
+        hidden_size=64, num_attention_heads=4, num_hidden_layers=2, ffn_hidden_size=96, vocab_size=300
+    ),
+    transformers.FalconConfig(
+        hidden_size=64, num_attention_heads=4, num_kv_heads=2, new_decoder_architecture=True, num_hidden_layers=2,
+        vocab_size=300,
+    ),
+    transformers.Qwen3Config(
+        hidden_size=64, num_attention_heads=4, num_key_value_heads=2, head_dim=32, num_hidden_layers=2,
+        intermediate_size=96, vocab_size=300, tie_word_embeddings=True,
+    ),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("config", SMALL, ids=lambda config: config.model_type)
+def test_however_a_decoder_spells_its_sizes_its_shape_has_the_librarys_matrices(
+    config: transformers.PretrainedConfig, tmp_path: Path
+) -> None:
+    """All but norms, biases and the positions' embeddings, which a pass reads a row of."""
+    config.save_pretrained(tmp_path)
+    with torch.device("meta"):
+        model = transformers.AutoModelForCausalLM.from_config(config)
+    matrices = {name: one.numel() for name, one in model.named_parameters() if one.ndim == 2}
+    positions = sum(size for name, size in matrices.items() if "wpe" in name or "embed_positions" in name)
+    assert shape_of_config(tmp_path / "config.json").parameters == sum(matrices.values()) - positions
 
 
 def test_the_shape_of_the_model_that_runs_is_its_configs() -> None:

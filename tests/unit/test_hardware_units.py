@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from fractions import Fraction
 from itertools import pairwise
+from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -11,7 +12,7 @@ from hypothesis import strategies as st
 
 from hetspec.hardware.cost import split
 from hetspec.hardware.energy import static_pj
-from hetspec.hardware.units import Dimension, parse, time_ns
+from hetspec.hardware.units import BOUNDS, Dimension, parse, time_ns
 
 
 @pytest.mark.parametrize(
@@ -47,11 +48,29 @@ def test_a_number_is_exact_in_its_base_unit(text: str, dimension: Dimension, bas
         ("2.5", Dimension.COUNT, "must be a whole number of pieces"),
         ("0 TOPS/W", Dimension.ENERGY_PER_OP, "must be positive"),
         ("2 rows", Dimension.COUNT, "its unit must be none"),
+        ("1e400 TOPS", Dimension.RATE, r"must be in \[1 MOPS, 1000000 TOPS\]"),
+        ("1e999999999 s", Dimension.TIME, "must be in"),  # which would fill the memory, as a whole number
+        ("1e-999999999 s", Dimension.TIME, "must be in"),
+        ("1e30 TOPS/W", Dimension.ENERGY_PER_OP, "must be in"),
     ],
 )
 def test_a_number_without_sense_is_refused(text: str, dimension: Dimension, told: str) -> None:
     with pytest.raises(ValueError, match=told):
         parse(text, dimension)
+
+
+@pytest.mark.parametrize("dimension", Dimension)
+def test_bounds_are_numbers_themselves_and_nothing_beyond_them_is(dimension: Dimension) -> None:
+    least, most = (parse(bound, dimension) for bound in BOUNDS[dimension])
+    assert 1 <= least < most
+    number, space, unit = BOUNDS[dimension][1].partition(" ")
+    with pytest.raises(ValueError, match="must be in"):
+        parse(f"{int(number) + 1}{space}{unit}", dimension)
+
+
+def test_the_documented_bounds_are_those_that_hold() -> None:
+    text = (Path(__file__).parents[2] / "docs/hardware.md").read_text(encoding="utf-8")
+    assert [bounds for bounds in BOUNDS.values() if f"{bounds[0]} to {bounds[1]}" not in text] == []
 
 
 @given(st.integers(0, 10**15), st.integers(1, 10**13))

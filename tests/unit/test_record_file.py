@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import io
+import pickle
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -66,6 +68,8 @@ def changed(path: Path, **arrays: Any) -> Path:
         ({"rows": np.full((9, 8), np.nan, np.float32)}, "finite"),
         ({"about": np.array('{"format": "other", "version": 1}')}, "format hetspec-record, version 1"),
         ({"about": np.array("[")}, "Expecting value"),
+        ({"ids": np.full(9, "a")}, "ids: must be an array of type 'u' and 1 dimensions"),
+        ({"prompt_tokens": np.zeros((2, 1), np.int32)}, "prompt_tokens: must be an array of type 'i' and 1 dim"),
     ],
 )
 def test_a_wrong_record_is_refused_in_a_line_that_names_the_file(
@@ -79,12 +83,23 @@ def test_a_wrong_record_is_refused_in_a_line_that_names_the_file(
     assert "\n" not in str(refused.value)
 
 
-@pytest.mark.parametrize("content", [b"", b"PK\x03\x04 torn", b"plain text"])
-def test_what_is_no_record_at_all_is_refused(tmp_path: Path, content: bytes) -> None:
+def one_array() -> bytes:
+    data = io.BytesIO()
+    np.save(data, np.zeros(3))
+    return data.getvalue()
+
+
+@pytest.mark.parametrize("content", [b"", b"PK\x03\x04 torn", b'{"turns": ["hi"]}', pickle.dumps([1]), one_array()])
+def test_what_is_no_record_at_all_is_refused_as_such(tmp_path: Path, content: bytes) -> None:
     path = tmp_path / "a.npz"
     path.write_bytes(content)
-    with pytest.raises(StudyError, match=r"a\.npz: "):
+    with pytest.raises(StudyError, match=r"a\.npz: no record of `hetspec record`: must be an \.npz file$"):
         read_record(path)
+
+
+def test_a_record_that_is_not_there_is_said_to_be_missing(tmp_path: Path) -> None:
+    with pytest.raises(StudyError, match=r"a\.npz: No such file or directory$"):
+        read_record(tmp_path / "a.npz")
 
 
 def test_a_record_of_another_target_is_refused() -> None:

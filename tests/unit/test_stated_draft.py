@@ -99,7 +99,7 @@ def test_a_chain_gives_what_geometric_sums_say() -> None:
     assert Acceptance((0.8, 0.5)).chain_length(3) == pytest.approx(1 + 0.8 + 0.4 + 0.2)
 
 
-@pytest.mark.parametrize("text", ["", "x", "1.5", "0.5,0", "0.5;0.4"])
+@pytest.mark.parametrize("text", ["", " ", "x", "1.5", "nan", "0.5,0", "0.5;0.4"])
 def test_an_impossible_acceptance_is_refused(text: str) -> None:
-    with pytest.raises(StudyError, match="accept"):
+    with pytest.raises(StudyError, match=f"--accept {text!r}"):
         Acceptance.parse(text)

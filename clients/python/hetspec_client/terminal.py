@@ -6,7 +6,7 @@ import io
 import json
 import os
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -54,6 +54,14 @@ def write_table(rows: Sequence[Sequence[str]]) -> None:
     for row in rows:
         cells = (cell + " " * (width - cell_len(cell)) for cell, width in zip(row, widths, strict=True))
         write_line("  ".join(cells).rstrip())
+
+
+def write_tables(tables: Iterable[Sequence[Sequence[str]]]) -> None:
+    """With a line between them."""
+    for place, table in enumerate(tables):
+        if place:
+            write_line()
+        write_table(table)
 
 
 def note(text: str) -> None:

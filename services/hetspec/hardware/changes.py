@@ -24,7 +24,7 @@ def parse_changes(text: str) -> dict[str, object]:
             raise ValueError(f"{path} stands twice")
         try:
             changes[path] = yaml.safe_load(found[2])
-        except yaml.YAMLError as error:
+        except (ValueError, RecursionError, yaml.YAMLError) as error:
             raise ValueError(f"{path}: {' '.join(str(error).split())}") from error
     return changes
 

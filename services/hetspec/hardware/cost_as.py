@@ -5,8 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
+from hetspec.hardware.config_shape import shape_of_config
 from hetspec.hardware.datatypes import Datatype
-from hetspec.hardware.shapes import SHAPES, ModelShape, shape_of, shape_of_config
+from hetspec.hardware.shapes import SHAPES, ModelShape, shape_of
 from hetspec.model.config import ModelConfig
 
 

@@ -73,6 +73,9 @@ class Arithmetic(Strict):
     energy: EnergyPerOp
 
 
+_MOST_ROWS = 10**6
+
+
 class Buckets(Provenance):
     """Rows for which the device has compiled graphs; others are padded, more than the largest run several times."""
 
@@ -80,8 +83,8 @@ class Buckets(Provenance):
 
     @model_validator(mode="after")
     def _check_rows(self) -> Buckets:
-        if self.rows != sorted(set(self.rows)) or self.rows[0] < 1:
-            raise ValueError(f"rows {self.rows}, must be positive and ascending")
+        if self.rows != sorted(set(self.rows)) or not 1 <= self.rows[0] <= self.rows[-1] <= _MOST_ROWS:
+            raise ValueError(f"rows {self.rows}, must be positive and ascending, at most {_MOST_ROWS}")
         return self
 
 

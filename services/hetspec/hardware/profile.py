@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from datetime import date
 from pathlib import Path
 from typing import Annotated, Any
 
 import yaml
-from pydantic import BaseModel, BeforeValidator, Field, StringConstraints, ValidationError, model_validator
+from pydantic import BaseModel, Field, ValidationError, model_validator
 
 from hetspec.hardware.changes import change
 from hetspec.hardware.measured import Measured
 from hetspec.hardware.platform import Device, Flash, Handover, Memory, Placement, Role, Schedule
-from hetspec.hardware.quantity import Provenance, Strict, Text
+from hetspec.hardware.quantity import Date, Provenance, Strict, Text
 
 _FOLDER = Path(__file__).parent / "profiles"
 FLASH = "flash"
@@ -24,16 +23,11 @@ class ProfileError(ValueError):
     """One line: the file, the field and what is wrong with it."""
 
 
-def _as_text(value: object) -> object:
-    """YAML reads years as numbers and whole dates as dates."""
-    return str(value) if isinstance(value, int | date) and not isinstance(value, bool) else value
-
-
 class Source(Strict):
-    """cites: a publication, data sheet or announcement, and where in it. date: of it, `2024`, `2024-12` or whole."""
+    """cites: a publication, data sheet or announcement, and where in it. date: of it."""
 
     cites: Text
-    date: Annotated[str, BeforeValidator(_as_text), StringConstraints(pattern=r"^\d{4}(-\d{2}(-\d{2})?)?$")]
+    date: Date
 
 
 class Described(Strict):
@@ -149,7 +143,7 @@ def load_profile(name_or_path: str) -> Profile:
         raise ProfileError(f"hardware {name_or_path!r}, must be a .yaml file or one of {', '.join(profile_names())}")
     try:
         data = yaml.load(path.read_text(encoding="utf-8"), Loader=_StrictLoader)
-    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
+    except (OSError, ValueError, RecursionError, yaml.YAMLError) as error:
         raise ProfileError(f"{path}: {' '.join(str(error).split())}") from error
     return parse_profile(data, str(path))
 
@@ -171,8 +165,14 @@ def parse_profile(data: Any, origin: str) -> Profile:
     except ValidationError as error:
         first = error.errors()[0]
         where = ".".join(str(part) for part in first["loc"] if part != "[key]")
-        reason = first["msg"].removeprefix("Value error, ")
-        raise ProfileError(f"{origin}: {where + ': ' if where else ''}{reason}") from error
+        raise ProfileError(f"{origin}: {where + ': ' if where else ''}{_reason(first)}") from error
+
+
+def _reason(error: Mapping[str, Any]) -> str:
+    if error["type"] not in ("model_type", "dict_type"):
+        return str(error["msg"]).removeprefix("Value error, ")
+    found = "is empty" if error["input"] is None else f"{error['input']!r:.40}"
+    return f"{found}, must be fields, each with its value"
 
 
 def _told(value: object) -> object:
@@ -194,7 +194,12 @@ def _numbers(value: object, path: str) -> Iterator[tuple[str, Provenance]]:
 
 
 class _StrictLoader(yaml.SafeLoader):
-    """Refuses a key that stands twice, where YAML's own rule would keep the last."""
+    """Refuses a key that stands twice, where YAML's own rule would keep the last. Dates are left to be checked."""
+
+    yaml_constructors = {  # noqa: RUF012
+        **yaml.SafeLoader.yaml_constructors,
+        "tag:yaml.org,2002:timestamp": yaml.SafeLoader.construct_yaml_str,
+    }
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
         keys = [self.construct_object(key, deep=True) for key, _ in node.value]

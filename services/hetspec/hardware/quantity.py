@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from datetime import date
 from typing import Annotated, ClassVar
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, StringConstraints, model_validator
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, StringConstraints, model_validator
 
 from hetspec.hardware.units import Dimension, parse
 
@@ -12,14 +13,35 @@ from hetspec.hardware.units import Dimension, parse
 class Strict(BaseModel):
     """Unknown fields are refused; nothing is converted but a bare number to its text."""
 
-    model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
+    model_config = ConfigDict(extra="forbid", strict=True, frozen=True, allow_inf_nan=False)
 
 
 def _as_text(value: object) -> object:
-    return str(value) if isinstance(value, int | float) and not isinstance(value, bool) else value
+    """YAML reads bare numbers as such, years among them, and whole dates as dates."""
+    return str(value) if isinstance(value, int | float | date) and not isinstance(value, bool) else value
 
 
+def _is_a_date(text: str) -> str:
+    """Raises ValueError."""
+    year, month, day = [*map(int, text.split("-")), 1, 1][:3]
+    if not FIRST_YEAR <= year <= LAST_YEAR:
+        raise ValueError(f"{text!r}, must be of the years {FIRST_YEAR} to {LAST_YEAR}")
+    try:
+        date(year, month, day)
+    except ValueError as error:
+        raise ValueError(f"{text!r}, is no date: {error}") from error
+    return text
+
+
+FIRST_YEAR, LAST_YEAR = 1900, 2099
 Text = Annotated[str, StringConstraints(min_length=1, strip_whitespace=True)]
+Date = Annotated[
+    str,
+    BeforeValidator(_as_text),
+    StringConstraints(pattern=r"^[0-9]{4}(-[0-9]{2}(-[0-9]{2})?)?$"),
+    AfterValidator(_is_a_date),
+]
+"""`2024`, `2024-12` or whole."""
 
 
 class Provenance(Strict):

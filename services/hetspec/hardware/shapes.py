@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Any
 
 from hetspec.model.config import ModelConfig
 
@@ -88,48 +85,3 @@ def shape_of(config: ModelConfig) -> ModelShape:
         tied=config.tied_head,
         source="the model that runs",
     )
-
-
-_PLAIN_FFN = {"opt", "gpt_neox", "falcon", "phi", "bloom", "starcoder2"}
-_TIED = {"opt", "gemma", "gemma2", "gemma3_text", "falcon", "bloom"}  # unless the file says otherwise
-_EXPERTS = ("num_local_experts", "num_experts", "n_routed_experts")
-
-
-def shape_of_config(path: Path) -> ModelShape:
-    """Of a Hugging Face config.json, whatever decoder it is of. Raises ValueError: path, field and what is wrong."""
-    try:
-        data = json.loads(path.read_text(encoding="utf-8"))
-        if not isinstance(data, dict):
-            raise ValueError("must be an object")
-        return _read_config(data, path)
-    except (OSError, ValueError) as error:
-        raise ValueError(f"{path}: {error}") from error
-
-
-def _read_config(data: Mapping[str, Any], path: Path) -> ModelShape:
-    kind = data.get("model_type", "")
-    for field in _EXPERTS:
-        if (data.get(field) or 0) > 1:
-            raise ValueError(f"{field} = {data[field]}: mixtures of experts are not priced")
-    hidden, heads = _size(data, "hidden_size"), _size(data, "num_attention_heads")
-    return ModelShape(
-        name=path.parent.name or path.stem,
-        n_layers=_size(data, "num_hidden_layers"),
-        hidden=hidden,
-        ffn=_size(data, "ffn_dim" if "ffn_dim" in data else "intermediate_size"),
-        heads=heads,
-        kv_heads=_size(data, "num_key_value_heads", heads),
-        head_dim=_size(data, "head_dim", hidden // heads),
-        vocab=_size(data, "vocab_size"),
-        gated=kind not in _PLAIN_FFN,
-        tied=bool(data.get("tie_word_embeddings", kind in _TIED)),
-        source=str(path),
-    )
-
-
-def _size(data: Mapping[str, Any], field: str, default: int | None = None) -> int:
-    value = data.get(field)
-    value = default if value is None else value
-    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-        raise ValueError(f"{field} = {value!r}, must be a positive integer")
-    return value

@@ -40,34 +40,68 @@ _INVERSE = {
     Dimension.ENERGY_PER_OP: {f"{prefix}{kind}/W": f for prefix, f in _DECIMAL.items() for kind in ("OPS", "FLOPS")}
 }
 _ATTOJOULES = 10**18
+# Beyond what anybody builds or measures, but for a zero: least and most.
+BOUNDS: dict[Dimension, tuple[str, str]] = {
+    Dimension.RATE: ("1 MOPS", "1000000 TOPS"),
+    Dimension.BANDWIDTH: ("1 KB/s", "1000000 TB/s"),
+    Dimension.SIZE: ("1 B", "1000000 TB"),
+    Dimension.TIME: ("1 ns", "1000 s"),
+    Dimension.POWER: ("1 uW", "1000000 W"),
+    Dimension.ENERGY_PER_OP: ("0.001 fJ/op", "1000000 pJ/op"),
+    Dimension.ENERGY_PER_BYTE: ("0.001 pJ/B", "1000 nJ/B"),
+    Dimension.COUNT: ("1", "1000000"),
+}
+_MOST_DIGITS = 40  # before or behind the point: more are out of all bounds, and take long to reckon with
 
 
 @cache
 def parse(text: str, dimension: Dimension) -> int:
     """`45 TOPS` as 45 * 10**12 and so on; a count has no unit.
 
-    Raises ValueError for another unit, for a number below 0 and for one that is not whole in the base unit. An
-    efficiency (`TOPS/W`) is rounded to whole attojoules, since it seldom is.
+    Raises ValueError for another unit, for a number below 0 or beyond `BOUNDS`, and for one that is not whole in the
+    base unit. An efficiency (`TOPS/W`) is rounded to whole attojoules, since it seldom is.
     """
     number, _, unit = text.strip().partition(" ")
-    try:
-        value = Fraction(Decimal(number))
-    except (InvalidOperation, ValueError, OverflowError) as error:
-        raise ValueError(f"{text!r}, must be a number{' and its unit' if dimension else ''}") from error
-    if value < 0:
-        raise ValueError(f"{text!r}, must not be negative")
     inverse = _INVERSE.get(dimension, {})
+    value = _number(text, number, dimension)
     if unit in inverse:
         if not value:
             raise ValueError(f"{text!r}, must be positive")
-        return round(_ATTOJOULES / (value * inverse[unit]))
-    if unit not in _UNITS[dimension]:
+        base = Fraction(round(_ATTOJOULES / (value * inverse[unit])))
+    elif unit in _UNITS[dimension]:
+        base = value * _UNITS[dimension][unit]
+    else:
         known = [name or "none" for name in (*_UNITS[dimension], *inverse)]
         raise ValueError(f"{text!r}, its unit must be {' or '.join(known)}")
-    base = value * _UNITS[dimension][unit]
     if base.denominator != 1:
         raise ValueError(f"{text!r}, must be a whole number of {dimension or 'pieces'}")
+    least, most = (_base(bound, dimension) for bound in BOUNDS[dimension])
+    if value and not least <= base <= most:
+        raise _out_of_bounds(text, dimension)
     return base.numerator
+
+
+def _number(text: str, number: str, dimension: Dimension) -> Fraction:
+    try:
+        value = Decimal(number)
+        if not value.is_finite():
+            raise ValueError(f"{number} is no number")
+    except (InvalidOperation, ValueError) as error:
+        raise ValueError(f"{text!r}, must be a number{' and its unit' if dimension else ''}") from error
+    if value < 0:
+        raise ValueError(f"{text!r}, must not be negative")
+    if value and abs(value.adjusted()) > _MOST_DIGITS:
+        raise _out_of_bounds(text, dimension)
+    return Fraction(value)
+
+
+def _base(bound: str, dimension: Dimension) -> Fraction:
+    number, _, unit = bound.partition(" ")
+    return Fraction(number) * _UNITS[dimension][unit]
+
+
+def _out_of_bounds(text: str, dimension: Dimension) -> ValueError:
+    return ValueError(f"{text!r:.60}, must be in [{', '.join(BOUNDS[dimension])}]")
 
 
 def ceil_div(amount: int, divisor: int) -> int:

@@ -23,6 +23,7 @@ from laboratory.commands.options import (
     Out,
     RecordPath,
     WorkFolder,
+    check_places,
     draft_for,
     head_for,
     telling,
@@ -62,7 +63,7 @@ def bench_ahasd(
             "with flash LLaMA2 7B in INT4, with a draft made for it and with Llama 3.2 1B]",
         ),
     ] = None,
-    accept: Accept = "",
+    accept: Accept = None,
     out: Out = None,
     per_category: OfEach = 0,
     work: WorkFolder = None,
@@ -72,7 +73,8 @@ def bench_ahasd(
     """Modes ahasd and full, part by part, beside drafting and verifying in turn and plain decoding. Where the target
     streams from flash, beside mode lever, with flash reading ahead and resting."""
     with telling() as stages:
-        acceptance = Acceptance.parse(accept) if accept else None
+        check_places(out, work)
+        acceptance = Acceptance.parse(accept) if accept is not None else None
         drafting, judging = draft_for(target, draft), head_for(draft, head)
         setup = Setup(record, target or embedded_model(), drafting, cache_dir.expanduser(), acceptance, judging)
         profile = hardware_named(hardware)

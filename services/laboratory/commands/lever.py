@@ -20,6 +20,7 @@ from laboratory.commands.options import (
     Out,
     RecordPath,
     WorkFolder,
+    check_places,
     draft_for,
     telling,
     write_files,
@@ -50,7 +51,7 @@ def bench_lever(
     draft: DraftPath = None,
     hardware: Hardware = None,
     cost_as: Costs = None,
-    accept: Accept = "",
+    accept: Accept = None,
     out: Out = None,
     per_category: OfEach = 0,
     work: WorkFolder = None,
@@ -59,7 +60,8 @@ def bench_lever(
 ) -> None:
     """Mode lever beside plain decoding, chains and trees, and less each of its parts."""
     with telling() as stages:
-        acceptance = Acceptance.parse(accept) if accept else None
+        check_places(out, work)
+        acceptance = Acceptance.parse(accept) if accept is not None else None
         setup = Setup(record, target or embedded_model(), draft_for(target, draft), cache_dir.expanduser(), acceptance)
         pairs = [
             pair for name in hardware or ["oneplus12"] for pair in pairs_of(hardware_named(name), cost_as or _COST_AS)
@@ -71,7 +73,7 @@ def bench_lever(
             studied = study(asked, jobs or default_threads(), bar.advance)
     report = LeverReport(studied, [about.categories[place] for place in places])
     heading = report.heading(
-        about.target, f"a stated acceptance of {accept}" if accept else "drafts of its draft model"
+        about.target, f"a stated acceptance of {accept}" if accept is not None else "drafts of its draft model"
     )
     write_line(heading)
     write(as_text(report.tables()))

@@ -12,6 +12,7 @@ from typer import Option
 from hetspec.training.commands.options import telling as training_tells
 from hetspec.training.progress import Stages
 from hetspec_client.errors import InvalidInput
+from hetspec_client.files import writable, writable_folder, write_file
 from hetspec_client.terminal import write_line
 from laboratory.errors import StudyError
 from weight_store import shipped
@@ -23,7 +24,9 @@ WorkFolder = Annotated[
     Option("--work", help="Keeps what each answer came to; called again, the study goes on where it was ended."),
 ]
 RecordPath = Annotated[Path, Option("--record", help="What `hetspec record` wrote.")]
-Accept = Annotated[str, Option("--accept", help="Acceptance of a synthetic draft instead: 0.7, or 0.8,0.75 by depth.")]
+Accept = Annotated[
+    str | None, Option("--accept", help="Acceptance of a synthetic draft instead: 0.7, or 0.8,0.75 by depth.")
+]
 Out = Annotated[Path | None, Option("--out", help="Writes OUT.md, OUT.csv and OUT.svg, too.")]
 Jobs = Annotated[int, Option(min=0, help="Processes; 0: as many as there are cores for this one.")]
 DraftPath = Annotated[
@@ -36,6 +39,8 @@ HeadPath = Annotated[
     Path | None,
     Option("--head", help="An acceptance head of the draft, for specdecpp; default: the small model's own draft's."),
 ]
+
+_SUFFIXES = "md", "csv", "svg"
 
 
 def draft_for(target: Path | None, draft: Path | None) -> Path:
@@ -50,10 +55,25 @@ def head_for(draft: Path | None, head: Path | None) -> Path | None:
     return shipped.checked(shipped.ACCEPTANCE) if draft is head is None else head
 
 
+def check_places(out: Path | None, work: Path | None) -> None:
+    """Makes the folders of what a study leaves behind. Raises InvalidInput where it cannot."""
+    if out is not None:
+        if not out.name:
+            raise InvalidInput(f"--out {out}: must name files, not a folder")
+        for suffix in _SUFFIXES:
+            writable("--out", _file(out, suffix))
+    if work is not None:
+        writable_folder("--work", work)
+
+
 def write_files(out: Path, page: str, csv: str, svg: str) -> None:
-    for suffix, text in (("md", page), ("csv", csv), ("svg", svg)):
-        out.with_name(f"{out.name}.{suffix}").write_text(text)
+    for suffix, text in zip(_SUFFIXES, (page, csv, svg), strict=True):
+        write_file("--out", _file(out, suffix), text)
     write_line(f"{out}.md, {out}.csv, {out}.svg")
+
+
+def _file(out: Path, suffix: str) -> Path:
+    return out.with_name(f"{out.name}.{suffix}")
 
 
 @contextmanager

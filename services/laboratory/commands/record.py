@@ -15,6 +15,7 @@ from hetspec.threads import default_threads
 from hetspec.training.cache import DEFAULT_CACHE
 from hetspec.training.commands.options import CacheDir, TargetPath, Threads
 from hetspec.training.corpus.prompts import read_prompts
+from hetspec_client.files import writable
 from hetspec_client.terminal import write_line
 from laboratory.commands.options import PerCategory, telling
 from laboratory.selection import of_each_category
@@ -51,6 +52,7 @@ def record(
     from laboratory.recording import Asking, Recorder
 
     with telling() as stages:
+        writable("--out", out)
         opened = Target.open(target or embedded_model(), cache_dir)
         chosen = of_each_category(read_prompts(prompts, opened.text), per_category)
         longest = max(len(prompt.ids) for prompt in chosen) + tokens

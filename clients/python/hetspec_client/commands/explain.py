@@ -50,7 +50,7 @@ def explain(
 def _tables(choice: Json) -> tuple[list[tuple[str, ...]], list[tuple[str, ...]]]:
     """Of time, a line for every task, and of energy. Both end with the total."""
     parts = sorted({part for task in choice["tasks"] for part in task["time_ns"]})
-    heading = ("round", "task", "device", "rows", "start_ms", "waited", *parts, "took")
+    heading = ("round", "task", "device", "rows", "head", "start_ms", "waited", *parts, "took")
     lines = [_line(task, parts) for task in choice["tasks"]]
     return [heading, *lines, *_totals(choice, parts)], [*_energies(choice["energy_pj"])]
 
@@ -58,20 +58,21 @@ def _tables(choice: Json) -> tuple[list[tuple[str, ...]], list[tuple[str, ...]]]
 def _line(task: Json, parts: Sequence[str]) -> tuple[str, ...]:
     spent = [task["waited_ns"], *(task["time_ns"].get(part, 0) for part in parts)]
     rows = str(task["rows"]) if task["rows"] == task["pass_rows"] else f"{task['rows']} of {task['pass_rows']}"
-    start = task["start_ns"] - task["waited_ns"]
-    return (str(task["round"]), task["role"], task["device"], rows, _ms(start), *map(_ms, spent), _ms(sum(spent)))
+    place = (str(task["round"]), task["role"], task["device"], rows, str(task["head_rows"] or ""))
+    return (*place, _ms(task["start_ns"] - task["waited_ns"]), *map(_ms, spent), _ms(sum(spent)))
 
 
 def _totals(choice: Json, parts: Sequence[str]) -> Iterator[tuple[str, ...]]:
     spent: Counter[str] = Counter()
     for task in choice["tasks"]:
         spent.update(task["time_ns"])
-    waited = sum(task["waited_ns"] for task in choice["tasks"])
-    blank = ("",) * (len(parts) + 1)
+    waited = choice["waited_ns"] + sum(task["waited_ns"] for task in choice["tasks"])
+    blank, no_parts = ("",) * 4, ("",) * len(parts)
+    if alone := choice["waited_ns"]:
+        yield ("", "others' reading", *blank, _ms(alone), *no_parts, _ms(alone))
     if overlapped := choice["overlapped_ns"]:
-        yield ("", "at the same time", "", "", "", *blank, _ms(overlapped))
-    columns = (_ms(waited), *(_ms(spent[part]) for part in parts))
-    yield ("all", "", "", "", "", *columns, _ms(choice["total_ns"]))
+        yield ("", "at the same time", *blank, "", *no_parts, _ms(overlapped))
+    yield ("all", "", *blank, _ms(waited), *(_ms(spent[part]) for part in parts), _ms(choice["total_ns"]))
 
 
 def _energies(by_device: Mapping[str, Mapping[str, int]]) -> Iterator[tuple[str, ...]]:

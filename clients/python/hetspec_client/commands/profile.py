@@ -19,7 +19,7 @@ from hetspec_client.calls import Call, post
 from hetspec_client.commands.output import AsJson
 from hetspec_client.commands.server import Server
 from hetspec_client.commands.tables import rich_table, show
-from hetspec_client.errors import InvalidInput
+from hetspec_client.files import writable_folder, write_file
 from hetspec_client.observe.flame_svg import flame_svg, subtitle, title
 from hetspec_client.observe.profile import Profile
 from hetspec_client.observe.speedscope import speedscope
@@ -45,9 +45,11 @@ def profile(
 ) -> None:
     """Show where one service spends its time while it works. With --json, files are written only where --out says."""
     call = profile_call(unit, replica, seconds)
+    folder = out or (None if as_json else Path())
+    if folder is not None:
+        writable_folder("--out", folder)
     with server.connect() as client, _progress(unit, seconds):
         told = parse(Profile.parse, client.call(call))
-    folder = out or (None if as_json else Path())
     written = write_files(told, folder) if folder is not None else []
     if as_json:
         write_json(told.raw)
@@ -70,12 +72,8 @@ def write_files(told: Profile, folder: Path) -> list[Path]:
     if not told.tasks:
         del contents["trace.json"]
     written = {folder / f"{told.service.name}.{ending}": content for ending, content in contents.items()}
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        for path, content in written.items():
-            path.write_text(content, encoding="utf-8")
-    except OSError as error:
-        raise InvalidInput(f"--out {folder}: {error.strerror}") from error
+    for path, content in written.items():
+        write_file("--out", path, content)
     return list(written)
 
 

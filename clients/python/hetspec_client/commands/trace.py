@@ -15,7 +15,7 @@ from hetspec_client.calls import get
 from hetspec_client.commands.output import AsJson
 from hetspec_client.commands.server import Server
 from hetspec_client.commands.tables import rich_table, show
-from hetspec_client.errors import InvalidInput
+from hetspec_client.files import writable, write_file
 from hetspec_client.observe.trace import Axis, Trace
 from hetspec_client.observe.trace_svg import trace_svg
 from hetspec_client.observe.trace_text import HEADS, lane_lines, legend, rows
@@ -32,13 +32,16 @@ def trace(
     as_json: AsJson = False,
 ) -> None:
     """Show when each device worked on a request, and what for."""
+    for option, path in (("--out", out), ("--picture", picture)):
+        if path is not None:
+            writable(option, path)
     with server.connect() as client:
         told = parse(Trace.parse, client.call(get(f"/v1/hetspec/traces/{quote(request_id, safe='')}")))
     axis = told.host if host or told.emulated is None else told.emulated
     if out is not None:
-        _save("--out", out, json.dumps(told.raw))
+        write_file("--out", out, json.dumps(told.raw))
     if picture is not None:
-        _save("--picture", picture, trace_svg(told, axis))
+        write_file("--picture", picture, trace_svg(told, axis))
     if as_json:
         write_json(told.raw)
         return
@@ -56,10 +59,3 @@ def _show(told: Trace, axis: Axis) -> None:
     show(rich_table(HEADS, rows(axis)))
     if told.left_out:
         write_line(f"{told.left_out} tasks more than are kept of a request are missing")
-
-
-def _save(option: str, path: Path, content: str) -> None:
-    try:
-        path.write_text(content, encoding="utf-8")
-    except OSError as error:
-        raise InvalidInput(f"{option} {path}: {error.strerror}") from error

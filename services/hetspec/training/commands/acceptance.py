@@ -18,6 +18,7 @@ from hetspec.training.acceptance.training import AcceptancePlan, AcceptanceTrain
 from hetspec.training.cache import DEFAULT_CACHE
 from hetspec.training.commands.measured import Measured
 from hetspec.training.commands.options import AsJson, CacheDir, TargetPath, Threads, telling, write_report
+from hetspec_client.files import writable_folder
 
 DraftPath = Annotated[Path, Option("--draft", help="The draft that is judged: a draft folder, or a checkpoint.")]
 
@@ -62,6 +63,7 @@ def train_acceptance(
         fitting=Fitting(blocks=blocks, rejection_weight=rejection_weight, seed=shape.seed),
     )
     with telling() as stages:
+        writable_folder("--out", out)
         write_report(AcceptanceTraining(plan, stages).run(), as_json)
 
 

@@ -20,6 +20,7 @@ from hetspec.training.draft.plan import DraftPlan
 from hetspec.training.draft.training import DraftTraining
 from hetspec.training.evaluation.acceptance import Shapes
 from hetspec.training.evaluation.evaluation import Decoding, Evaluation, Trial
+from hetspec_client.files import writable_folder
 
 
 class Kind(StrEnum):
@@ -101,6 +102,8 @@ def train_draft(
         course=learning.course(),
     )
     with telling() as stages:
+        writable_folder("--out", out)
+        writable_folder("--work", plan.work)
         write_report(DraftTraining(plan, stages).run(), as_json)
 
 

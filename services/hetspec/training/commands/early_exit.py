@@ -18,6 +18,7 @@ from hetspec.training.early_exit.evaluation import Measurement
 from hetspec.training.early_exit.fit import Fitting
 from hetspec.training.early_exit.gather import Growing
 from hetspec.training.early_exit.training import EarlyExitPlan, EarlyExitTraining
+from hetspec_client.files import writable_folder
 
 DraftPath = Annotated[Path, Option("--draft", help="The draft that grows the trees: a draft folder, or a checkpoint.")]
 
@@ -65,6 +66,7 @@ def train_early_exit(
         fitting=Fitting(seed=trees.seed),
     )
     with telling() as stages:
+        writable_folder("--out", out)
         write_report(EarlyExitTraining(plan, stages).run(), as_json)
 
 

@@ -14,7 +14,7 @@ from hetspec.model.checkpoint import CheckpointError
 from hetspec.training.errors import TrainingError
 from hetspec.training.progress import Stages
 from hetspec_client.errors import InvalidInput
-from hetspec_client.terminal import write_json, write_line, write_table
+from hetspec_client.terminal import write_json, write_tables
 
 TargetPath = Annotated[
     Path | None,
@@ -42,11 +42,8 @@ class Report(Protocol):
 
 
 def write_report(report: Report, as_json: bool) -> None:
-    """To stdout, as JSON or as its tables with a line between them."""
+    """To stdout, as JSON or as its tables."""
     if as_json:
         write_json(report.to_json())
         return
-    for place, table in enumerate(report.tables()):
-        if place:
-            write_line()
-        write_table(table)
+    write_tables(report.tables())
