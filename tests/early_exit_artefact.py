@@ -29,12 +29,14 @@ def random_predictor(hidden_size: int, layer: int, threshold: float, seed: int =
     return EarlyExitArtefact(config, weights)
 
 
-def make_early_exit(folder: Path, target: Path, cache_dir: Path, layer: int, threshold: float) -> Path:
-    """A folder made for the target."""
+def make_early_exit(
+    folder: Path, target: Path, cache_dir: Path, layer: int, threshold: float, recall: float = 0.5
+) -> Path:
+    """A folder made for the target. recall: that it claims."""
     checkpoint = open_checkpoint(target)
     made = random_predictor(checkpoint.config.hidden_size, layer, threshold)
     made_for = MadeFor(checkpoint.config.name, checkpoint.fingerprint(cache_dir))
     folder.mkdir(parents=True, exist_ok=True)
-    (folder / CONFIG_FILE).write_text(replace(made.config, target=made_for).to_json())
+    (folder / CONFIG_FILE).write_text(replace(made.config, target=made_for, recall=recall).to_json())
     save_file(made.weights, folder / WEIGHTS_FILE)
     return folder

@@ -13,8 +13,8 @@ from starlette.types import ASGIApp
 from hetspec.rpc.logs import log_event, set_up_logging
 from hetspec.rpc.settings import read_settings
 from hetspec.telemetry.exposition import MetricsPortError, open_metrics
+from hetspec.telemetry.open_traces import TracesError, open_traces
 from hetspec.telemetry.registry import new_registry
-from hetspec.telemetry.tracing import TracesError, open_traces
 from orchestrator.api.admission import Admission
 from orchestrator.api.app import create_app
 from orchestrator.api.http_protocol import JsonErrorProtocol

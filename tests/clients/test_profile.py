@@ -260,7 +260,7 @@ def test_files_are_named_after_the_replica(tmp_path: Path) -> None:
 def test_a_folder_that_cannot_be_written_is_named(tmp_path: Path) -> None:
     taken = tmp_path / "file"
     taken.write_text("")
-    with pytest.raises(InvalidInput, match=re.escape(f"--out {taken}: ")):
+    with pytest.raises(InvalidInput, match=re.escape(f"--out {taken}/")):
         write_files(profile(), taken)
 
 

@@ -46,6 +46,7 @@ def byte_level_text() -> TextModel:
 class Description:
     model: str = "fake-model"
     max_context: int = 256
+    context: str = "the context of 256"
     vocab_size: int = 257
     fingerprint: str = "weights"
     precision: str = "int8"
@@ -99,6 +100,7 @@ class FakeGeneration:
 
 class FakeEngine:
     world = None  # its clock is the host's
+    problem: str | None = None
 
     def __init__(self, script: Script) -> None:
         self.script = script

@@ -188,7 +188,7 @@ async def test_the_store_serves_it_and_the_verifier_uses_it(places: tuple[Path, 
     tree = TokenTree(tuple(range(3, 30)), (ROOT,) * 27)
     async with serving(unit) as channel:
         described = await VERIFY.stub(channel).Describe(common_pb2.DescribeRequest())
-        assert described.exit_layer == 2
+        assert (described.exit_layer, described.exit_recall) == (2, 0.5)
         stream = await WorkStream(VERIFY, channel).open()
         result = await stream.task(VerifyItem(update("s", [], PROMPT), tree, early_exit=told(tree)))
     await store.stop()

@@ -485,6 +485,15 @@ async def test_missing_unit_makes_503_and_is_named(connect):
         assert (await client.get("/readyz")).status_code == 200
 
 
+async def test_why_nothing_can_ever_be_answered_is_told_where_readiness_is(connect):
+    engine = FakeEngine(says("never"))
+    async with connect(engine) as client:
+        assert "problem" not in (await client.get("/readyz")).json()
+        engine.problem, engine.units["verifier"] = "palm-62b does not fit", False
+        told = await client.get("/readyz")
+        assert (told.status_code, told.json()["problem"]) == (503, "palm-62b does not fit")
+
+
 async def test_models_lists_the_checkpoint(connect):
     async with connect(FakeEngine(says("x"))) as client:
         (model,) = (await client.get("/v1/models")).json()["data"]

@@ -8,6 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from hetspec.hardware.cost_as import parse_cost_as
+from hetspec.hardware.profile import changed, load_profile
+from orchestrator.clock.settings import WorldSettings
 from orchestrator.policies.mode import Part
 from tests.early_exit_artefact import make_early_exit
 from tests.equivalence.agreeing_draft import make_agreeing_draft, make_forgetful_target
@@ -123,6 +126,24 @@ async def test_under_a_grammar_too(tiny: Path, early_exit: Path, cache_dir: Path
         answers = await system.generate_all(asks)
     assert emitted(answers) == expected
     assert sum(answer.statistics.pruned for answer in answers) > 0
+
+
+@pytest.mark.parametrize(("rate", "leave"), [("45 TOPS", False), ("2 TOPS", True)])
+async def test_nodes_of_sized_trees_leave_where_computing_binds_and_not_where_flash_hides_it(
+    rate: str, leave: bool, tiny: Path, cache_dir: Path, tmp_path: Path
+) -> None:
+    """The predictor claims what a good one keeps, and is found out: it is not asked for long."""
+    folder = make_early_exit(tmp_path / "exit", tiny, cache_dir, EXIT, THRESHOLD, recall=0.995)
+    phone = changed(load_profile("oneplus12"), {"devices.npu.arithmetic.int8.rate": rate})
+    world = WorldSettings(phone, parse_cost_as("llama2-7b:int4+llama3.2-1b:int4"))
+    asks = [Ask(tuple(range(20 + seed, 60 + seed)), "lever", 24, seed=seed) for seed in range(3)]
+    async with System(Setup(tiny, cache_dir, draft=tiny, early_exit=folder, world=world)) as system:
+        expected = emitted(await system.generate_all(plain_of(asks)))
+        answers = await system.generate_all(asks, 1)
+        (unsized,) = await system.generate_all([replace(asks[0], max_nodes=TREE, disabled=STATIC)])
+    assert emitted(answers) == expected
+    assert (sum(answer.statistics.pruned for answer in answers) > 0) is leave
+    assert unsized.statistics.pruned > 0  # what its rows cost is not told
 
 
 async def test_without_a_predictor_nothing_leaves(tiny: Path, cache_dir: Path) -> None:

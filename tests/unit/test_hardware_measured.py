@@ -153,9 +153,15 @@ def test_a_measured_machine_prices_nothing_but_what_it_was_measured_with() -> No
     ("changes", "told"),
     [
         ({"verify": {"rows": [1], "kv": KV, "ms": VERIFY_MS}}, "measured.verify: ms has 4 lines, must have 1"),
-        ({"verify": {"rows": [1], "kv": [64], "ms": [[0.0]]}}, "measured.verify: ms [0.0], must be 1 positive numbers"),
+        (
+            {"verify": {"rows": [1], "kv": [64], "ms": [[0.0]]}},
+            "measured.verify: ms [0.0], must be 1 numbers above 0, at most 1e+06",
+        ),
         ({"head": {"rows": [2, 1], "ms": [1.0, 1.0]}}, "measured.head: rows [2, 1], must be positive and ascending"),
-        ({"head": {"rows": [1], "ms": [1.0, 2.0]}}, "measured.head: ms [1.0, 2.0], must be 1 positive numbers"),
+        (
+            {"head": {"rows": [1], "ms": [1.0, 2.0]}},
+            "measured.head: ms [1.0, 2.0], must be 1 numbers above 0, at most 1e+06",
+        ),
         ({"draft": None}, "measured: draft, draft_read and draft_step must be given together"),
         ({"streamed_layers": 3}, "measured: layer_read_ms must be given where streamed_layers is"),
         ({"guess": 1}, "measured.guess: Extra inputs are not permitted"),

@@ -155,7 +155,7 @@ async def test_output_may_fill_the_context_and_no_more() -> None:
         assert (await answer(world, request)).ids == expected(request)
         engine = world.verifiers[0].engine
         assert engine.peak_context <= MAX_CONTEXT
-        with pytest.raises(ContextTooLong, match="do not fit a context of 512"):
+        with pytest.raises(ContextTooLong, match="do not fit the context of 512"):
             world.engine.generate(request_of(prompt, max_tokens=9))
 
 

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from hetspec.hardware.energy import static_pj
 from orchestrator.clock.clock import Arrival
 from orchestrator.clock.pace import Paced
-from orchestrator.clock.presence import Presence
+from orchestrator.clock.presence import REQUEST, Presence, time_of
 from orchestrator.clock.world import NotPriced
 from tests.toy_world import DYNAMIC_PJ, STATIC_UW, ToyUnit, ToyWorld
 
@@ -63,7 +63,7 @@ async def test_tasks_of_two_devices_that_a_session_spawns_overlap():
         assert await toy.npu.ask(100) == 100
         assert await toy.world.join(beside) == 70
     assert presence.total_ns == 100
-    assert presence.time_ns() == {("npu", "compute"): 100, ("cpu", "compute"): 70, ("", "overlapped"): -70}
+    assert presence.time_ns() == {("npu", "compute"): 100, ("cpu", "compute"): 70, (REQUEST, "overlapped"): -70}
 
 
 async def test_join_waits_for_the_longer_of_two_tasks():
@@ -125,6 +125,7 @@ def test_time_and_energy_add_up(plan):
     tasks_ns = sum(ns for _, tasks in plan for _, ns in tasks)
     for presence in presences:
         assert sum(presence.time_ns().values()) == presence.total_ns
+    assert time_of(presences).total() == max(p.end_ns for p in presences) - min(p.arrival_ns for p in presences)
     energy: Counter[str] = Counter(toy.world.unowned_pj)
     for presence in presences:
         for (device, _), pj in presence.energy_pj().items():
@@ -205,13 +206,16 @@ async def test_a_session_that_is_away_lets_time_pass():
                 await done.wait()
         return presence
 
-    async def works() -> None:
-        await toy.session((toy.npu, 25), sessions=2)
+    async def works() -> Presence:
+        worked = await toy.session((toy.npu, 25), sessions=2)
         done.set()
+        return worked
 
     async with asyncio.timeout(WITHIN_S):
-        presence, _ = await asyncio.gather(waits(), works())
+        presence, worked = await asyncio.gather(waits(), works())
     assert presence.total_ns == 25
+    assert presence.time_ns() == {(REQUEST, "waited"): 25}
+    assert time_of([presence, worked]) == {("npu", "compute"): 25}  # one request's: the other is what it waits for
 
 
 class FakeWall:

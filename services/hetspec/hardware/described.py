@@ -25,6 +25,8 @@ class DescribedCosts:
     """target, draft: as which the work is priced; draft is none where lookup alone drafts. Raises ProfileError where
     the models do not fit."""
 
+    longest_kv: int | None = None
+
     def __init__(self, profile: Described, target: PricedModel, draft: PricedModel | None, real: RealShapes) -> None:
         self._profile = profile
         self._target = target

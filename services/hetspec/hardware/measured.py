@@ -9,8 +9,9 @@ from typing import Annotated
 
 from pydantic import Field, model_validator
 
-from hetspec.hardware.quantity import Strict, Text
+from hetspec.hardware.quantity import Date, Strict, Text
 
+_MOST_MS = 1e6
 Axis = Annotated[list[int], Field(min_length=1)]
 
 
@@ -71,16 +72,16 @@ class Measured(Strict):
     machine: Text
     threads: Annotated[int, Field(ge=1)]
     precision: Text
-    date: Text
+    date: Date
     target: Text
     draft: Text | None = None
     verify: KvTable
     draft_read: KvTable | None = None
     draft_step: KvTable | None = None
     head: RowsTable
-    layer_read_ms: Annotated[float, Field(ge=0)] = 0.0
+    layer_read_ms: Annotated[float, Field(ge=0, le=_MOST_MS)] = 0.0
     streamed_layers: Annotated[int, Field(ge=0)] = 0
-    task_ms: Annotated[float, Field(ge=0)] = 0.0
+    task_ms: Annotated[float, Field(ge=0, le=_MOST_MS)] = 0.0
 
     @model_validator(mode="after")
     def _check_parts(self) -> Measured:
@@ -89,6 +90,12 @@ class Measured(Strict):
         if self.streamed_layers and not self.layer_read_ms:
             raise ValueError("layer_read_ms must be given where streamed_layers is")
         return self
+
+    @property
+    def longest_kv(self) -> int:
+        """Positions that a row may attend to."""
+        tables = (self.verify, self.draft_read, self.draft_step)
+        return min(table.kv[-1] for table in tables if table is not None)
 
     @property
     def layer_read_ns(self) -> int:
@@ -105,8 +112,8 @@ def _check_axis(name: str, values: Sequence[int]) -> None:
 
 
 def _check_times(ms: Sequence[float], count: int) -> None:
-    if len(ms) != count or not all(0 < value < float("inf") for value in ms):
-        raise ValueError(f"ms {list(ms)}, must be {count} positive numbers")
+    if len(ms) != count or not all(0 < value <= _MOST_MS for value in ms):
+        raise ValueError(f"ms {list(ms)}, must be {count} numbers above 0, at most {_MOST_MS:g}")
 
 
 def _place(name: str, axis: Sequence[int], value: int) -> tuple[int, int, Fraction]:

@@ -30,6 +30,7 @@ class MeasuredCosts:
         self._device = device
         self._measured = measured
         self._layers = real.target.n_layers
+        self.longest_kv = measured.longest_kv
 
     def verify(self, work: VerifyWork, ahead: ReadAhead, taken: object) -> Cost:
         """A layer takes its share of a pass of as many rows as reach it."""

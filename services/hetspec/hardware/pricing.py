@@ -24,6 +24,8 @@ NOTHING_BESIDE = Beside()
 class _Costs(Protocol):
     @property
     def pre_verification(self) -> str | None: ...
+    @property
+    def longest_kv(self) -> int | None: ...
     def verify(self, work: VerifyWork, ahead: ReadAhead, beside: Beside) -> Cost: ...
     def draft(self, work: DraftWork, beside: Beside) -> Cost: ...
     def step(self, work: DraftWork, beside: Beside) -> Cost: ...  # a step alone, which is not the draft's first
@@ -70,6 +72,11 @@ class Pricing:
     def pre_verification(self) -> str | None:
         """Why the drafter's device cannot check with the target, in one line; none where it can."""
         return self._costs.pre_verification
+
+    @property
+    def longest_kv(self) -> int | None:
+        """Positions that a row may attend to, as far as that was measured; None where prices are told of any."""
+        return self._costs.longest_kv
 
     def static_uw(self) -> Mapping[str, int]:
         """Static power of every device and memory, and of the flash, by name, in microwatts."""

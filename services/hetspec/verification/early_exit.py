@@ -17,7 +17,8 @@ _SOURCES = frozenset(DraftSource.values())
 
 
 class EarlyExit:
-    """By a predictor that has a threshold. layer: how many layers of a pass lie before it."""
+    """By a predictor that has a threshold. layer: how many layers of a pass lie before it. recall: as
+    it was fitted."""
 
     def __init__(self, artefact: EarlyExitArtefact, transformer: Transformer) -> None:
         """Raises ValueError for a predictor that was made for another model."""
@@ -26,7 +27,7 @@ class EarlyExit:
             shape = f"{target.hidden_size} and {target.n_layers} layers"
             raise ValueError(f"early exit: hidden_size = {config.hidden_size}, layer = {config.layer}; target: {shape}")
         assert config.threshold is not None
-        self.layer, self._threshold = config.layer, config.threshold
+        self.layer, self.recall, self._threshold = config.layer, config.recall, config.threshold
         self._predictor = artefact.predictor()
         self._transformer = transformer
 

@@ -78,6 +78,7 @@ def load_target(
             kv_page_tokens=PAGE,
             verify_ns=verify_ns,
             exit_layer=early_exit.layer if early_exit else 0,
+            exit_recall=early_exit.recall if early_exit else 0.0,
         )
 
     def close() -> None:

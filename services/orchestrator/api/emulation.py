@@ -9,7 +9,7 @@ from dataclasses import asdict
 from typing import Any
 
 from hetspec.hardware.profile import FLASH
-from orchestrator.clock.presence import Charge, Key, Presence
+from orchestrator.clock.presence import REQUEST, Charge, Key, Presence, time_of
 from orchestrator.clock.world import World
 
 Json = dict[str, Any]
@@ -22,18 +22,19 @@ def clock_json(world: World | None) -> Json:
 
 
 def emulation_json(presences: Sequence[Presence]) -> Json:
-    """Of choices that came at the same time."""
+    """Of choices that came at the same time; of one alone, when each of its tokens came, too."""
     last = max(presences, key=lambda presence: presence.end_ns)  # was there as long as any of them
-    times, energies = Counter[Key](), Counter[Key]()
+    energies = Counter[Key]()
     for presence in presences:
-        times.update(presence.time_ns())
         energies.update(presence.energy_pj())
+    token_ns = {"emulated_token_ns": last.token_ns} if len(presences) == 1 else {}
     busy_ns = last.busy_ns
     total_busy_ns = sum(busy_ns.values())
     return {
         "emulated_total_ns": last.total_ns,
         "emulated_first_token_ns": min((p.token_ns[0] for p in presences if p.token_ns), default=None),
-        "emulated_ns": _nested(times),
+        **token_ns,
+        "emulated_ns": _nested(time_of(presences)),
         "energy_total_pj": sum(energies.values()),
         "energy_pj": _nested(energies),
         "busy_ns": dict(busy_ns),
@@ -45,13 +46,15 @@ def emulation_json(presences: Sequence[Presence]) -> Json:
 
 
 def explained(presence: Presence) -> Json:
-    """Task by task: `waited_ns` and `time_ns` of all of them and `overlapped_ns` sum to `total_ns`."""
-    overlapped_ns = sum(ns for (_, component), ns in presence.time_ns().items() if component == "overlapped")
+    """Task by task: `waited_ns` and `time_ns` of all of them, and the choice's own `waited_ns` and `overlapped_ns`
+    (`time_of`), sum to `total_ns`."""
+    times = presence.time_ns()
     return {
         "arrival_ns": presence.arrival_ns,
         "total_ns": presence.total_ns,
         "token_ns": presence.token_ns,
-        "overlapped_ns": overlapped_ns,
+        "waited_ns": times[REQUEST, "waited"],
+        "overlapped_ns": times[REQUEST, "overlapped"],
         "tasks": [_task(charge, presence.arrival_ns) for charge in presence.charges],
         "energy_pj": _nested(presence.energy_pj()),
     }
@@ -69,6 +72,7 @@ def _task(charge: Charge, arrival_ns: int) -> Json:
         "energy_pj": sum(use.energy_pj for use in charge.uses),
         "rows": charge.rows,
         "pass_rows": charge.pass_rows,
+        "head_rows": charge.head_rows,
         "numbers": [asdict(number) for number in charge.cost.numbers],
     }
 

@@ -118,7 +118,7 @@ async def _prepared(
             prompt_ids=prompt.ids,
             sampling=sampling,
             noise=NoiseKey(seed, prompt_index, choice_index),
-            max_tokens=_checked_max_tokens(body, limit.tokens(prompt, engine.description.max_context)),
+            max_tokens=_checked_max_tokens(body, limit.tokens(prompt, engine.description)),
             mode=speculation.mode,
             max_nodes=speculation.max_nodes,
             max_depth=speculation.max_depth,

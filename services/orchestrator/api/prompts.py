@@ -83,9 +83,9 @@ def _not_empty(prompt: Prompt) -> Prompt:
 def _check_length(field: str, texts: Iterable[str], engine: Engine) -> None:
     """Refuses what cannot fit, however well it packs, before it is cut into tokens, which takes its time."""
     characters = sum(len(text) for text in texts)
-    max_context = engine.description.max_context
-    if characters > max_context * engine.text.longest_token_chars:
-        message = f"{field}: {characters} characters do not fit the context of {max_context} tokens"
+    served = engine.description
+    if characters > served.max_context * engine.text.longest_token_chars:
+        message = f"{field}: {characters} characters do not fit {served.context}"
         raise invalid(field, message, "context_length_exceeded")
 
 

@@ -96,7 +96,8 @@ def status_routes(context: Context) -> APIRouter:
         missing = missing_units(engine)
         ready = not missing and not context.admission.draining
         status = "ready" if ready else "draining" if context.admission.draining else "waiting"
-        told = {"status": status, "missing": missing, "replicas": engine.replicas()}
+        told: dict[str, Any] = {"status": status, "missing": missing, "replicas": engine.replicas()}
+        told |= {"problem": engine.problem} if engine.problem else {}  # that no waiting will mend
         return JSONResponse(told, 200 if ready else 503)
 
     @router.get("/metrics")

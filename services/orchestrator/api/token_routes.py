@@ -68,10 +68,10 @@ def token_routes(context: Context) -> APIRouter:
     async def detokenize(body: DetokenizeBody) -> dict[str, str]:
         check_units(engine)
         check_model(body.model, engine.description)
-        limit = engine.description.max_context
-        if len(body.tokens) > limit:
-            raise invalid("tokens", f"tokens: {len(body.tokens)} ids do not fit the context of {limit}")
-        check_token_ids("tokens", body.tokens, engine.description.vocab_size)
+        served = engine.description
+        if len(body.tokens) > served.max_context:
+            raise invalid("tokens", f"tokens: {len(body.tokens)} ids do not fit {served.context}")
+        check_token_ids("tokens", body.tokens, served.vocab_size)
         return {"prompt": engine.text.decode(body.tokens)}
 
     return router

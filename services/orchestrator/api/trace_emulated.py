@@ -103,10 +103,10 @@ def _fill_marks(process: Process, timeline: Timeline, where: dict[Task, Block], 
 
 def _passes(presences: Sequence[Presence]) -> list[_Pass]:
     """In the order of their beginnings. A device holds one at a time."""
-    passes: dict[tuple[int, int], _Pass] = {}  # by their beginnings, and the cost that their charges share
+    passes: dict[tuple[int, int], _Pass] = {}
     for index, presence in enumerate(presences):
         for charge in presence.charges:
-            passes.setdefault((charge.start_ns, id(charge.cost)), _Pass()).parts.append((index, charge))
+            passes.setdefault(charge.pass_key, _Pass()).parts.append((index, charge))
     return sorted(passes.values(), key=lambda each: (each.block.begin_ns, each.block.end_ns))
 
 

@@ -41,6 +41,11 @@ class Hardware:
     def device_of(self, role: Role) -> str:
         return self.pricing.device_of(role)
 
+    def context(self, of_model: int) -> int:
+        """Tokens of a session whose every task can be priced, at most those of the model's context."""
+        longest = self.pricing.longest_kv
+        return of_model if longest is None else min(of_model, longest)
+
     def begin(self, work: Work, start_ns: int) -> Cost:
         """What a task that begins then costs; its device is held for so long."""
         ahead = ReadAhead(self.devices.flash_idle_ns(start_ns))

@@ -15,6 +15,7 @@ from hetspec.hardware.cost_as import RealShapes
 from hetspec.model.config import ModelConfig
 from hetspec.rpc.logs import log_event
 from hetspec.text.tokenizer import TextModel
+from hetspec.v1 import verifier_pb2
 from orchestrator.clock.clock import Clock, HostClock
 from orchestrator.clock.world import World
 from orchestrator.engine.choosing import Choosing
@@ -78,7 +79,7 @@ class Engine:
         if self.world is not None:
             self._costs = EmulatedCosts(self.world.hardware)
         self._checkpoint: Checkpoint | None = None
-        self._problem: str | None = None  # of pricing what runs
+        self.problem: str | None = None  # why the models that run can never be priced
         self._fetching: asyncio.Task[None] | None = None
         self._grammar_check: GrammarCheck | None = None
         self.edc = EdcTables()  # shared by requests that want so
@@ -101,7 +102,7 @@ class Engine:
         """Of what a request cannot do without. The drafter is among it in an emulated world alone, where times must not
         depend on when it is found."""
         checkpoint = self._checkpoint
-        mismatch = checkpoint is not None and (self._problem or self._fleet.problem()) is not None
+        mismatch = checkpoint is not None and (self.problem or self._fleet.problem()) is not None
         verifiers, samplers = bool(self._fleet.verifiers.replicas), bool(self._fleet.samplers.replicas)
         if verifiers and samplers and mismatch:
             verifiers = samplers = False
@@ -127,18 +128,20 @@ class Engine:
     def description(self) -> EngineDescription:
         """Raises UnitsUnavailable while a required unit is missing."""
         checkpoint = self._known_checkpoint()
-        if (problem := self._problem or self._fleet.problem()) is not None:
+        if (problem := self.problem or self._fleet.problem()) is not None:
             raise UnitsUnavailable(problem)
         verifier, sampler = self._fleet.verifiers.description, self._fleet.samplers.description
         assert verifier is not None
         assert sampler is not None
+        max_context = self._max_context(verifier)
         return EngineDescription(
             model=checkpoint.name,
             fingerprint=checkpoint.fingerprint,
             precision=verifier.identity.precision,
-            max_context=verifier.max_context,
+            max_context=max_context,
             vocab_size=verifier.vocab_size,
             digests={"verifier": verifier.identity.digest, "sampler": sampler.identity.digest},
+            measured=self.world.hardware.profile.name if self.world and max_context < verifier.max_context else None,
         )
 
     async def check_grammar(self, grammar: Grammar) -> None:
@@ -152,8 +155,7 @@ class Engine:
         description = self.description
         prompt, output = len(request.prompt_ids), request.max_tokens
         if prompt + output > description.max_context:
-            limit = description.max_context
-            raise ContextTooLong(f"{prompt} prompt tokens and {output} to come do not fit a context of {limit}")
+            raise ContextTooLong(f"{prompt} prompt tokens and {output} to come do not fit {description.context}")
         digests = Digests(description.digests["verifier"], description.digests["sampler"])
         name = f"{self._prefix}-{next(self._numbers)}/{request.request_id}"
         timeline = Timeline(self.world.now_ns if self.world else None, self._settings.timeline_tasks)
@@ -186,13 +188,17 @@ class Engine:
         verifier = self._fleet.verifiers.description
         assert verifier is not None
         return ModelBounds(
-            max_context=verifier.max_context,
+            max_context=self._max_context(verifier),
             max_rows=verifier.max_rows,
             hidden_size=verifier.hidden_size,
             vocab_size=verifier.vocab_size,
             end_ids=self.text.spec.end_ids,
             prompt_chunk_tokens=max(1, min(self._settings.prompt_chunk_tokens, verifier.max_rows // 2)),
         )
+
+    def _max_context(self, verifier: verifier_pb2.VerifierDescription) -> int:
+        of_model = verifier.max_context
+        return of_model if self.world is None else self.world.hardware.context(of_model)
 
     def _known_checkpoint(self) -> Checkpoint:
         if self._checkpoint is None:
@@ -212,8 +218,8 @@ class Engine:
             draft_config = ModelConfig.from_json(draft) if draft else None
             world.hardware.run(RealShapes.of(ModelConfig.from_json(target), draft_config))
         except ValueError as error:
-            self._problem = str(error)
-            log_event("the models cannot be priced", reason=self._problem, level=logging.ERROR)
+            self.problem = str(error)
+            log_event("the models cannot be priced", reason=self.problem, level=logging.ERROR)
         else:
             world.when_idle(self._fleet.forget_prefixes)
             world.when_idle(self.edc.forget)

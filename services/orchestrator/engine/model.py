@@ -24,7 +24,9 @@ class ModelBounds:
 
 @dataclass(frozen=True, slots=True)
 class EngineDescription:
-    """digests: of the required units, by name. Output is a function of these, the request and its seed alone."""
+    """digests: of the required units, by name. Output is a function of these, the request and its seed alone.
+    measured: the hardware whose prices end at max_context, where the model's context goes on.
+    """
 
     model: str
     fingerprint: str
@@ -32,3 +34,10 @@ class EngineDescription:
     max_context: int
     vocab_size: int
     digests: dict[str, str]
+    measured: str | None = None
+
+    @property
+    def context(self) -> str:
+        """In words."""
+        end = f", where the measurements of hardware {self.measured!r} end" if self.measured else ""
+        return f"the context of {self.max_context}{end}"

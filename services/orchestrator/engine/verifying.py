@@ -11,6 +11,7 @@ from orchestrator.engine.recovery import Recovery
 from orchestrator.engine.session import Session
 from orchestrator.engine.verified import Verified
 from orchestrator.policies.batching import prompt_chunk_tokens
+from orchestrator.policies.early_exit import Exit
 from orchestrator.policies.mode import Part
 from orchestrator.timeline.task import Kind
 from orchestrator.units.errors import FAULTS
@@ -100,6 +101,8 @@ class Verifying:
         session.timeline.judge(task)
         session.statistics.verified += len(tree)
         session.statistics.pruned += len(served.value.pruned)
+        if session.lever is not None:
+            session.lever.verified(len(served.value.pruned))
         data, row_bytes = served.value.data, self._bounds.row_bytes
         if session.features is not None:
             session.features.add(start, data[: len(append) * row_bytes])
@@ -132,9 +135,11 @@ class Verifying:
 
 def _early_exit(session: Session, replica: Replica[VerifyItem, HiddenStates], draft: Draft) -> EarlyExit | None:
     """None: every node goes through all layers."""
-    if Part.EARLY_EXIT not in session.request.parts or not replica.description.exit_layer:
+    told = replica.description
+    if Part.EARLY_EXIT not in session.request.parts or not told.exit_layer or len(draft.tree) < _WORTH_A_LOOK:
         return None
-    if len(draft.tree) < _WORTH_A_LOOK:
+    at = Exit(1 - told.exit_layer / told.layers, told.exit_recall)
+    if session.lever is not None and not session.lever.may_leave(at):
         return None
     return EarlyExit(draft.probabilities, draft.sources)
 

@@ -10,6 +10,7 @@ from hetspec.rpc.messages import Draft, DraftPolicy, Walk
 from hetspec.v1.drafter_pb2 import DRAFT_SOURCE_MODEL
 from orchestrator.policies.calibration import Calibration, CalibrationError, outcomes
 from orchestrator.policies.draft_pause import DraftPause
+from orchestrator.policies.early_exit import EarlyExits, Exit, Pass
 from orchestrator.policies.mode import Part
 
 
@@ -37,11 +38,32 @@ class Lever:
         self._calibration = Calibration()
         self._pause = DraftPause()
         self._own_error, self._error = CalibrationError(), CalibrationError()
+        self._exits = EarlyExits()
+        self._draft = Draft()  # that is verified
+        self._costs: DraftCosts | None = None  # the last that were told
+        self._lets_leave = False  # nodes, in the pass over this draft
         self._round: tuple[Draft, DraftCosts] | None = None  # whose outcome is not known yet
 
     def begin_round(self, draft: Draft, policy: DraftPolicy | None) -> None:
         """Of which `learn` will tell how it ended. policy: whose costs sized the draft, if any did."""
+        self._draft, self._lets_leave = draft, False
         self._round = None if policy is None or policy.costs is None else (draft, policy.costs)
+        self._costs = self._costs if self._round is None else self._round[1]
+
+    def may_leave(self, at: Exit) -> bool:
+        """Whether nodes of this round's draft are to leave its pass there: yes, where no costs are known."""
+        self._lets_leave = self._costs is None or self._exits.pays(self._pass(self._costs), at)
+        return self._lets_leave
+
+    def _pass(self, costs: DraftCosts) -> Pass:
+        draft, rows = self._draft, min(1 + len(self._draft.tree), costs.verify.max_rows)
+        cost = costs.round + draft.spent + costs.verify(rows)
+        return Pass(len(draft.tree), sum(_gains(draft, _chances(draft, costs))), costs.verify, cost)
+
+    def verified(self, dropped: int) -> None:
+        """So many of this round's nodes left."""
+        if self._lets_leave:
+            self._exits.passed(len(self._draft.tree), dropped)
 
     @property
     def spent(self) -> int | None:
@@ -62,10 +84,14 @@ class Lever:
 
     def learn(self, walk: Walk) -> None:
         """How the round ended."""
+        seen = outcomes(self._draft, walk)
+        if self._lets_leave:
+            was_right = sum(one.is_accepted for one in seen)
+            self._exits.judged(len(walk.accepted), was_right > len(walk.accepted))
         if self._round is None:
             return
         draft, costs = self._round
-        seen, chances = outcomes(draft, walk), _chances(draft, costs)
+        chances = _chances(draft, costs)
         for one in seen:
             self._own_error.add(draft.probabilities[one.node], one.is_accepted)
             self._error.add(chances[one.node], one.is_accepted)
@@ -76,11 +102,9 @@ class Lever:
         self._report(draft, chances, walk)
 
     def _report(self, draft: Draft, chances: list[float], walk: Walk) -> None:
-        told, gains = self.report, list[float]()
-        for parent, chance in zip(draft.tree.parents, chances, strict=True):
-            gains.append(chance * (gains[parent] if parent >= 0 else 1.0))
+        told = self.report
         told.rounds += 1
-        told.expected_tokens += 1 + sum(gains)
+        told.expected_tokens += 1 + sum(_gains(draft, chances))
         told.emitted_tokens += len(walk.tokens)
         told.draft_error, told.calibrated_error = self._own_error.value, self._error.value
 
@@ -91,3 +115,11 @@ def _chances(draft: Draft, costs: DraftCosts) -> list[float]:
     if costs.calibration is None:
         return list(draft.probabilities)
     return [costs.calibration.chance(*node) for node in nodes]
+
+
+def _gains(draft: Draft, chances: list[float]) -> list[float]:
+    """Of each node, its chance to be accepted."""
+    gains = list[float]()
+    for parent, chance in zip(draft.tree.parents, chances, strict=True):
+        gains.append(chance * (gains[parent] if parent >= 0 else 1.0))
+    return gains

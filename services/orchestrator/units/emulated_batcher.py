@@ -17,7 +17,7 @@ from orchestrator.units.errors import FAULTS, Nonsense, UnitLost
 from orchestrator.units.link import Link, Outcome
 from orchestrator.units.metrics import LinkMetrics
 from orchestrator.units.role_queue import RoleQueue
-from orchestrator.units.work import charged_rows, work_of
+from orchestrator.units.work import charged_rows, head_rows_of, work_of
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
@@ -143,6 +143,7 @@ class EmulatedBatcher(RoleQueue, Batcher[Item, Result], Generic[Item, Result]):
                 cost,
                 uses,
                 entry.task,
+                head_rows_of(work),
             )
             self._charged.places.append((place.owner, len(place.owner.charges)))
             place.owner.charges.append(charge)

@@ -13,6 +13,7 @@ from orchestrator.clock.presence import Charge, Presence, present
 from orchestrator.clock.world import NotPriced, World
 from orchestrator.timeline.task import CURRENT, Task
 from orchestrator.units.role_queue import RoleQueue
+from orchestrator.units.work import head_rows_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,4 +101,5 @@ class KnownQueue(RoleQueue):
             cost,
             tuple(cost.uses),
             item.task,
+            head_rows_of(item.work),
         )

@@ -31,6 +31,10 @@ def charged_rows(role: Role, item: Any, rows: int) -> int:
     return _checked_rows(item) if role is Role.PRE_VERIFIER else rows
 
 
+def head_rows_of(work: Work) -> int:
+    return 0 if isinstance(work, VerifyWork) else work.head_rows
+
+
 def _check_work(items: Sequence[VerifyItem], trace: WorkTrace) -> Work:
     """The rows that decide about drafted tokens. What those attend to besides, the verifier has computed: the drafter's
     device finds it in the memory that they share, and only its host here computes it again."""
