@@ -216,6 +216,10 @@ class Requests:
     addresses: Addresses
     registry: CollectorRegistry  # the engine's metrics
 
+    def has_found(self, kind: str, address: str) -> bool:
+        """Whether the engine knows a unit there."""
+        return any(replica.address == address for replica in self.engine._fleet.of(kind).replicas)
+
     async def generate(self, ask: Ask, on_tokens: Callable[[list[int]], object] | None = None) -> Answer:
         """on_tokens: called after every round with the tokens so far."""
         tokens: list[int] = []

@@ -7,9 +7,8 @@ from dataclasses import dataclass
 
 from laboratory import ahasd_policies as known
 from laboratory.bars import Bar, Panel
-from laboratory.figures import Figures, csv_by_policy
+from laboratory.figures import Figures, StudyReport, csv_by_policy
 from laboratory.outcome import Outcome
-from laboratory.study import Studied
 from laboratory.tables import Table, not_possible, percent
 
 _HEAD = (
@@ -28,17 +27,10 @@ _DEVICES = ("npu", "pim")
 
 
 @dataclass(frozen=True, slots=True)
-class AhasdReport:
-    """studied: of answers of these categories. excluded: why hardware and models do not go together, by pair and
-    policy."""
+class AhasdReport(StudyReport):
+    """excluded: why hardware and models do not go together, by pair and policy."""
 
-    studied: Sequence[Studied]
-    categories: Sequence[str]
     excluded: Mapping[tuple[str, str], str]
-
-    @property
-    def all(self) -> list[Figures]:
-        return Figures.of(self.studied, self.categories)
 
     def tables(self) -> Iterator[tuple[str, Table]]:
         yield "mean over pairs", self._means()

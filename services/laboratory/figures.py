@@ -39,6 +39,19 @@ class Figures:
         return min(policies, key=lambda policy: self.outcomes[policy].decode_ns)
 
 
+@dataclass(frozen=True, slots=True)
+class StudyReport:
+    """studied: of answers of these categories."""
+
+    studied: Sequence[Studied]
+    categories: Sequence[str]
+
+    @property
+    def all(self) -> list[Figures]:
+        """Of all answers, pair by pair."""
+        return Figures.of(self.studied, self.categories)
+
+
 def csv_by_policy(
     every: Sequence[Figures], columns: Sequence[str], cells: Callable[[Figures, str, Outcome], Sequence[str]]
 ) -> str:

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from laboratory import flash_policies as known
 from laboratory.bars import Bar, Panel
-from laboratory.figures import Figures, csv_by_policy
+from laboratory.figures import Figures, StudyReport, csv_by_policy
 from laboratory.outcome import Outcome
-from laboratory.study import Studied
 from laboratory.tables import Table, not_possible, percent
 
 _OVER = (known.PLAIN, known.LEVER, known.AHASD)
@@ -21,17 +20,10 @@ _DEVICES = ("npu", "pim")
 
 
 @dataclass(frozen=True, slots=True)
-class FlashReport:
-    """studied: of answers of these categories. excluded: why hardware and models do not go together, by pair and
-    policy."""
+class FlashReport(StudyReport):
+    """excluded: why hardware and models do not go together, by pair and policy."""
 
-    studied: Sequence[Studied]
-    categories: Sequence[str]
     excluded: Mapping[tuple[str, str], str]
-
-    @property
-    def all(self) -> list[Figures]:
-        return Figures.of(self.studied, self.categories)
 
     def tables(self) -> Iterator[tuple[str, Table]]:
         """What is "over" a mode is over it on the same hardware, flash resting or not."""

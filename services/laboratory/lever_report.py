@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 from laboratory import lever_policies as known
 from laboratory.bars import Bar, Panel
-from laboratory.figures import Figures
+from laboratory.figures import Figures, StudyReport
 from laboratory.outcome import Outcome
-from laboratory.study import Studied
 from laboratory.tables import Table, as_csv
 
 _CHAINS = [policy.name for policy in known.chains()]
@@ -22,16 +21,7 @@ _OVER = ("", "plain", "with the prompt", "chain of 5", "best chain", "best tree"
 
 
 @dataclass(frozen=True, slots=True)
-class LeverReport:
-    """all: of all answers, pair by pair. studied: what they are of. categories: of each answer."""
-
-    studied: Sequence[Studied]
-    categories: Sequence[str]
-
-    @property
-    def all(self) -> list[Figures]:
-        return Figures.of(self.studied, self.categories)
-
+class LeverReport(StudyReport):
     def heading(self, target: str, drafted: str) -> str:
         """What the tables are of, in a line."""
         tokens = sum(outcome.tokens for outcome in self.studied[0].outcomes)

@@ -168,8 +168,7 @@ class Cluster(Requests):
     async def until_found(self, member: Member) -> None:
         """The engine knows nothing of the weight store after its start."""
         if member.kind in UNITS:
-            replicas = self.engine._fleet.of(member.kind)
-            await until(lambda: any(r.address == member.proxy.address for r in replicas.replicas), _START_S)
+            await until(lambda: self.has_found(member.kind, member.proxy.address), _START_S)
 
     async def until_nothing_is_held(self) -> None:
         """KV and sessions, by the units' own word."""

@@ -93,8 +93,7 @@ class Unsteady(Requests):
         """The engine knows nothing of the weight store after its start."""
         await until(lambda: not self._starting)
         if member.kind in UNITS:
-            replicas = self.engine._fleet.of(member.kind)
-            await until(lambda: any(r.address == member.proxy.address for r in replicas.replicas))
+            await until(lambda: self.has_found(member.kind, member.proxy.address))
 
     def _unit(self, kind: str) -> Service:
         def around(loaded: LoadedUnit) -> LoadedUnit:

@@ -56,9 +56,9 @@ class Lever:
         return self._lets_leave
 
     def _pass(self, costs: DraftCosts) -> Pass:
-        draft, rows = self._draft, min(1 + len(self._draft.tree), costs.verify.max_rows)
-        cost = costs.round + draft.spent + costs.verify(rows)
-        return Pass(len(draft.tree), sum(_gains(draft, _chances(draft, costs))), costs.verify, cost)
+        draft = self._draft
+        expected = sum(_gains(draft, _chances(draft, costs)))
+        return Pass(len(draft.tree), expected, costs.verify, _cost(draft, costs))
 
     def verified(self, dropped: int) -> None:
         """So many of this round's nodes left."""
@@ -97,8 +97,7 @@ class Lever:
             self._error.add(chances[one.node], one.is_accepted)
         self._calibration.learn(draft, seen)
         if draft.spent:
-            cost = costs.round + draft.spent + costs.verify(1 + len(draft.tree))
-            self._pause.drafted(len(walk.tokens), cost, costs.plain)
+            self._pause.drafted(len(walk.tokens), _cost(draft, costs), costs.plain)
         self._report(draft, chances, walk)
 
     def _report(self, draft: Draft, chances: list[float], walk: Walk) -> None:
@@ -107,6 +106,11 @@ class Lever:
         told.expected_tokens += 1 + sum(_gains(draft, chances))
         told.emitted_tokens += len(walk.tokens)
         told.draft_error, told.calibrated_error = self._own_error.value, self._error.value
+
+
+def _cost(draft: Draft, costs: DraftCosts) -> float:
+    """Of the whole round; of its pass as far as the curve tells."""
+    return costs.round + draft.spent + costs.verify(min(1 + len(draft.tree), costs.verify.max_rows))
 
 
 def _chances(draft: Draft, costs: DraftCosts) -> list[float]:
