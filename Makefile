@@ -119,7 +119,7 @@ logs:
 	@if [ -x $(RUN) ]; then $(RUN) -m deploy.local logs; fi
 
 test: setup $(DEV)
-	$(RUN) -m pytest -n $(WORKERS) --dist loadfile $(PYTEST)
+	$(RUN) -m pytest -n $(WORKERS) --dist loadfile --max-worker-restart 0 $(PYTEST)
 
 soak: setup $(DEV)
 	$(RUN) -m pytest -m soak --timeout 0 $(PYTEST)

@@ -209,7 +209,7 @@ async def command(system: Processes, *arguments: str) -> subprocess.CompletedPro
 
 async def test_the_command_writes_files_and_prints_tables(system: Processes, tmp_path: Path) -> None:
     async with under_work(system):
-        done = await command(system, "profile", "verifier", "--seconds", "1", "--out", str(tmp_path))
+        done = await command(system, "profile", "verifier", "--seconds", "3", "--out", str(tmp_path))
     assert done.returncode == 0, done.stderr
     for title in ("Operators", "Time by task", "Queue wait", "Bytes moved"):
         assert title in done.stdout.decode()
