@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from scipy.optimize import nnls
 
 from orchestrator.policies.latency import FittedLatency
 from orchestrator.policies.tvc import MOST_TOKENS, Tvc
@@ -61,16 +62,16 @@ def test_error_is_the_mean_of_what_was_foretold_before_each_task(tasks: list[tup
 
 
 @given(st.lists(st.tuples(durations, st.integers(1, 128), sizes), min_size=1, max_size=30))
-def test_fit_is_the_weighted_ridge_regression_of_all_tasks(tasks: list[tuple[int, int, int]]) -> None:
+def test_fit_is_the_non_negative_ridge_regression_of_weighted_tasks(tasks: list[tuple[int, int, int]]) -> None:
     fit, (tokens, kv_len) = FittedLatency(), (17, 500)
     for duration, *size in tasks:
         fit.learn(duration, *size)
     x = np.array([[1, tokens / 16, kv / 1024] for _, tokens, kv in tasks])
     y = np.array([duration / 1e6 for duration, *_ in tasks])
-    weights = 0.98 ** np.arange(len(tasks))[::-1]
-    normal = (x.T * weights) @ x + 0.98 ** len(tasks) / 1e6 * np.eye(3)
-    expected = np.linalg.solve(normal, (x.T * weights) @ y) @ [1, tokens / 16, kv_len / 1024] * 1e6
-    assert fit.estimate_ns(tokens, kv_len) == pytest.approx(max(0, expected), rel=1e-3, abs=1 + y.max() * 1e3)
+    shares = np.sqrt(0.98 ** np.arange(len(tasks))[::-1])
+    rows, times = np.vstack([x * shares[:, None], 1e-3 * np.eye(3)]), np.append(y * shares, [0, 0, 0])
+    expected = nnls(rows, times)[0] @ [1, tokens / 16, kv_len / 1024] * 1e6
+    assert fit.estimate_ns(tokens, kv_len) == pytest.approx(expected, rel=1e-3, abs=1 + y.max() * 1e3)
 
 
 def task_ns(tokens: int, kv_len: int) -> int:
@@ -107,3 +108,13 @@ def test_fit_fills_the_time_left_to_the_token() -> None:
 def test_a_task_that_took_no_time_is_refused(duration_ns: int) -> None:
     with pytest.raises(ValueError, match=f"duration_ns = {duration_ns}, must be positive"):
         Tvc().drafted(duration_ns, 3)
+
+
+@pytest.mark.parametrize("fitted", [False, True])
+def test_first_check_comes_though_all_drafts_were_of_one_length(fitted: bool) -> None:
+    tvc = Tvc(fitted)
+    for _ in range(5):
+        tvc.verified(265, 128, 6)
+        tvc.drafted(140, 5)
+    assert tvc.pre_verify_tokens(128, 0, 5, 6) == 1  # 125 are left, a drafted token takes 28
+    assert tvc.pre_verify_tokens(128, 100, 5, 6) == 0

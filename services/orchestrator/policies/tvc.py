@@ -49,7 +49,8 @@ class _Task:
     """A kind of task, foretold by both models; `model` is the one that decisions go by."""
 
     def __init__(self, per: Per, fitted: bool) -> None:
-        self._models: tuple[LatencyModel, LatencyModel] = RatioTable(per), FittedLatency()
+        self.table = RatioTable(per)
+        self._models: tuple[LatencyModel, LatencyModel] = self.table, FittedLatency()
         self._errors = [0.0, 0.0]
         self._foretold = 0
         self.model = self._models[fitted]
@@ -103,14 +104,15 @@ class Tvc:
         kv_len, rows: of the verifier's task, on which it has spent spent_ns. next_draft_tokens: of the batch that must
         still fit in. None while no verification or no draft has been seen. The first check of all, from which the
         third table has its entry, is of one token, as soon as at least the time of a drafted token is left: less a
-        token of the target cannot take. At worst the verifier waits once for the rest of it.
+        token of the target cannot take. That time is the table's, for a fit to drafts of one length tells none of a
+        token. At worst the verifier waits once for the rest of it.
         """
         if not self.is_ready:
             return 0
         left_ns = self._verification.model.estimate_ns(rows, kv_len) - spent_ns
         left_ns -= self._drafting.model.estimate_ns(next_draft_tokens, kv_len)
         if not self._pre_verification.is_known:
-            return int(left_ns >= self._drafting.model.estimate_ns(1, kv_len))
+            return int(left_ns >= self._drafting.table.estimate_ns(1, kv_len))
         return self._pre_verification.model.tokens_within(left_ns, kv_len, MOST_TOKENS)
 
     def report(self) -> TvcReport:
