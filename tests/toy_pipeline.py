@@ -25,6 +25,7 @@ from orchestrator.engine.request import GenerationRequest, Mode
 from orchestrator.engine.round import Steps
 from orchestrator.engine.session import Digests, Session
 from orchestrator.engine.verified import Verified
+from orchestrator.policies.batch_length import BatchLength
 from orchestrator.policies.control import AheadReport, Control
 from orchestrator.policies.edc import Edc, EdcTables
 from orchestrator.policies.tvc import Tvc
@@ -60,8 +61,8 @@ class CutUnit(ToyUnit):
 
 @dataclass
 class Plan:
-    """draft_ns: of a node; verify_ns: of a pass; check_ns: of a token that the drafter checks. hits: how often a
-    drafted token is the right one."""
+    """draft_ns: of a node; prompt_ns: of the prompt, before the drafter's first; verify_ns: of a pass; check_ns: of a
+    token that the drafter checks. hits: how often a drafted token is the right one."""
 
     prompt: tuple[int, ...] = (1, 2, 3)
     max_tokens: int = 24
@@ -71,10 +72,12 @@ class Plan:
     seed: int = 0
     width: int = 1
     draft_ns: Callable[[], int] = lambda: 10
+    prompt_ns: int = 0
     verify_ns: Callable[[], int] = lambda: 100
     check_ns: Callable[[], int] = lambda: 20
     edc: bool = False
     tvc: bool = False
+    batch_length: bool = False
     fails: Callable[[], bool] = lambda: False
 
     @cached_property
@@ -101,6 +104,9 @@ class ToySteps:
     def __post_init__(self) -> None:
         self.random = random.Random(self.plan.seed)
 
+    def has_long_to_read(self, session: Session) -> bool:
+        return self.plan.prompt_ns > 0 and not session.drafter.known.length
+
     async def draft(
         self, session: Session, foreseen: tuple[int, ...], sized: Callable[[DraftPolicy], DraftPolicy]
     ) -> Drafted:
@@ -110,7 +116,9 @@ class ToySteps:
         policy = sized(DraftPolicy(depth * self.plan.width, depth, self.plan.width, (DRAFT_SOURCE_MODEL,)))
         self._base = [*session.history[:], *foreseen]
         draft = self._grown(TokenTree(), [ROOT], policy.max_nodes, policy.max_depth, self.plan.width)
-        await self.drafter.ask(len(draft.tree) * self.plan.draft_ns())
+        reading_ns = 0 if session.drafter.known.length else self.plan.prompt_ns
+        await self.drafter.ask(reading_ns + len(draft.tree) * self.plan.draft_ns())
+        session.drafter.known = session.mark
         return Drafted(draft, policy)
 
     async def look_ahead(self, session: Session, before: Draft, look: LookAhead, policy: DraftPolicy) -> Drafted | None:
@@ -214,7 +222,7 @@ class ToyPipeline:
         request, world = self.plan.request, self.toy.world
         plan = self.plan
         edc, tvc = Edc(EdcTables(), 5.0) if plan.edc else None, Tvc() if plan.tvc else None
-        control = control or Control(plan.outcomes, edc, tvc)
+        control = control or Control(plan.outcomes, edc, tvc, BatchLength() if plan.batch_length else None)
         session = Session("s", request, Digests("", ""), world)
         session.drafter.replica = SimpleNamespace(description=SimpleNamespace(max_nodes=MAX_NODES))  # type: ignore[assignment]
         steps: Any = ToySteps(self.plan, self.drafter, self.verifier)

@@ -9,7 +9,7 @@ from hetspec.hardware.profile import Described, ProfileError, load_profile
 from laboratory.errors import StudyError
 from laboratory.policy import Policy
 from orchestrator.policies.drafting_algorithm import ADAPTIVE_TOKENS, Drafting
-from orchestrator.policies.mode import Mode, Part
+from orchestrator.policies.mode import Mode, Objective, Part
 
 PLAIN = "plain on the NPU"
 DRAM_CHAIN = "NPU + LPDDR5 in turn, 5"
@@ -137,16 +137,22 @@ def algorithms() -> list[Policy]:
         policy
         for name in names
         for policy in (
-            ahasd(f"ahasd, {name}", frozenset({Part.BATCH_LENGTH}), max_nodes=ADAPTIVE_TOKENS,
-                  max_depth=ADAPTIVE_TOKENS, drafting=name),
+            ahasd(f"ahasd, {name}", max_nodes=ADAPTIVE_TOKENS, max_depth=ADAPTIVE_TOKENS, drafting=name),
             Policy(f"in turn, {name}", Mode.CHAIN, ADAPTIVE_TOKENS, ADAPTIVE_TOKENS, drafting=name),
         )
-    ]  # fmt: skip
+    ]
 
 
 def trees() -> list[Policy]:
     full = Policy("full", Mode.FULL, 63, 16, hardware=_ROOM)
-    return [Policy("lever", Mode.LEVER, 63, 16), full, replace(full, name="full, 4 outcomes", outcomes=4)]
+    unchecked = replace(full, name="full without tvc", disabled=frozenset({Part.TVC}))
+    return [
+        Policy("lever", Mode.LEVER, 63, 16),
+        full,
+        replace(full, name="full, 4 outcomes", outcomes=4),
+        unchecked,
+        replace(unchecked, name="full without tvc, for energy", objective=Objective.ENERGY),
+    ]
 
 
 def _bandwidth(memory: str, device: str, value: str) -> tuple[tuple[str, str], ...]:

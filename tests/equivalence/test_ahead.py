@@ -100,3 +100,23 @@ async def test_emulated_time_changes_no_token_adds_up_and_repeats(
         assert emitted(answers) == expected
         check_reports(answers)
     assert account(first) == account(later[0]) == account(later[1])
+
+
+@pytest.mark.parametrize("mode", ASYNC)
+async def test_who_waits_for_anothers_reading_of_the_prompt_drafts_where_it_asked(
+    mode: Mode, tiny: Path, cache_dir: Path
+) -> None:
+    """Meanwhile its verifier goes on."""
+    asks = [Ask(tuple(range(20, 320)), mode, 24, 0.8, seed) for seed in range(4)]
+    world = WorldSettings(load_profile("npu-lpddr5-pim"), parse_cost_as("llama2-13b:int8+llama2-7b:int8"))
+    async with System(Setup(tiny, cache_dir, draft=tiny, prefix_tokens="4096", world=world)) as system:
+        expected = emitted(await system.generate_all(plain_of(asks), 4))
+        answers = await system.generate_all(asks, 4)
+        faults = [
+            sample
+            for metric in system.registry.collect()
+            for sample in metric.samples
+            if sample.name == "hetspec_unit_faults_total" and sample.value
+        ]
+    assert emitted(answers) == expected
+    assert not faults

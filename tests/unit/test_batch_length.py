@@ -27,7 +27,7 @@ def simulated(length: int, accept: float, outcome: float, step_ns: float, verify
     for _ in range(cycles):
         accepted = next((i for i in range(length) if chance.random() >= accept), length)
         survives = accepted == length and chance.random() < outcome
-        time += max(verify_ns, length * step_ns) if survives else verify_ns + length * step_ns
+        time += max(verify_ns, (1 + length) * step_ns) if survives else verify_ns + length * step_ns
         tokens += accepted + 1
     return tokens / time
 
@@ -53,6 +53,14 @@ def test_best_length_is_the_one_of_the_highest_rate_and_grows_with_agreement() -
         found.append(length)
     assert found == sorted(found)
     assert found[0] < found[-1]
+
+
+@pytest.mark.parametrize("accept", [0.3, 0.7, 0.9])
+@pytest.mark.parametrize("unverified", [1, 3, 6])
+def test_what_is_drafted_ahead_survives_as_often_as_all_before_it_is_right(accept: float, unverified: int) -> None:
+    chance = random.Random(3)
+    all_right = sum(all(chance.random() < accept for _ in range(unverified + 1)) for _ in range(20_000)) / 20_000
+    assert taught(accept, 0.6).survival(unverified) == pytest.approx(all_right, abs=0.02)
 
 
 def test_nothing_known_leaves_the_bounds() -> None:

@@ -12,6 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from orchestrator.policies.batch_length import BatchLength
 from orchestrator.policies.control import Control
 from orchestrator.policies.edc import COUNTERS, LEVELS, Edc, EdcTables
 from orchestrator.policies.tvc import Tvc
@@ -61,7 +62,7 @@ class Noting(Control):
 def test_period_is_the_longer_of_both_where_every_draft_is_accepted(draft_ns: int, verify_ns: int) -> None:
     result = run(endless(max_tokens=40, hits=1.0, draft_ns=lambda: draft_ns, verify_ns=lambda: verify_ns))
     periods = [b - a for a, b in zip(result.round_ns[1:], result.round_ns[2:-1], strict=False)]
-    assert periods == [max(verify_ns, 4 * draft_ns)] * len(periods)
+    assert periods == [max(verify_ns, 5 * draft_ns)] * len(periods)  # the bonus, and 4 below it
     assert result.report.lost == 0
 
 
@@ -83,12 +84,76 @@ def test_checks_that_fail_in_time_leave_the_verifier_no_wait_though_no_draft_is_
     assert result.report.checks_failed > 20
 
 
+def test_checks_that_find_all_right_pass_and_tell_the_bonus_behind() -> None:
+    plan = endless(max_tokens=40, hits=1.0, draft_ns=lambda: 5, verify_ns=lambda: 200, check_ns=lambda: 10)
+    never: Any = Mock(spec=Edc, may_look_ahead=lambda: False)
+    result = asyncio.run(ToyPipeline(plan).run(Control(1, never, Tvc())))
+    assert result.report.checks_failed == result.report.rejected == 0
+    assert result.report.checks_passed > 5
+
+
+def test_checks_that_every_verification_overtakes_are_given_up() -> None:
+    plan = endless(max_tokens=40, hits=0.0, draft_ns=lambda: 5, verify_ns=lambda: 200, check_ns=lambda: 1000)
+    never: Any = Mock(spec=Edc, may_look_ahead=lambda: False)
+    result = asyncio.run(ToyPipeline(plan).run(Control(1, never, Tvc())))
+    assert result.report.checks_passed + result.report.checks_failed == 0
+    assert result.report.cut == 8 < len(result.round_ns) - 10
+
+
+def test_what_is_said_to_survive_is_there_when_it_does() -> None:
+    steps = random.Random(1)
+    plan = endless(max_tokens=60, hits=0.3, draft_ns=lambda: steps.choice((5, 60)), verify_ns=lambda: 200)
+    toy = ToyPipeline(plan)
+    now, survived_ns, begun_ns = toy.toy.world.now_ns, list[int](), list[int]()
+
+    class Timing(Control):
+        def judged(self, tokens: int, accepted: int, survived: bool | None) -> None:
+            super().judged(tokens, accepted, survived)
+            if survived:
+                survived_ns.append(now())
+
+        def verification_begins(self, now_ns: int, kv_len: int, rows: int) -> None:
+            super().verification_begins(now_ns, kv_len, rows)
+            begun_ns.append(now_ns)
+
+    never: Any = Mock(spec=Edc, may_look_ahead=lambda: False)
+    asyncio.run(toy.run(Timing(1, never, Tvc())))
+    assert len(survived_ns) > 10
+    assert set(survived_ns) <= set(begun_ns)
+
+
 def test_drafting_control_learns_to_leave_such_a_drafter_its_checks() -> None:
     plan = endless(max_tokens=40, hits=0.0, draft_ns=lambda: 25, verify_ns=lambda: 200, check_ns=lambda: 10)
     result = asyncio.run(ToyPipeline(plan).run(Control(1, Edc(EdcTables(), 1.0), Tvc())))
     periods = [b - a for a, b in zip(result.round_ns[8:-6], result.round_ns[9:-5], strict=True)]
     assert periods == [200] * len(periods)  # a batch ahead would leave no time for a check and a new draft
     assert len(periods) > 20
+
+
+def test_the_verifier_goes_on_while_the_drafter_reads_the_prompt() -> None:
+    plan = endless(hits=1.0, draft_ns=lambda: 10, prompt_ns=350, verify_ns=lambda: 100)
+    result = run(plan)
+    assert result.round_ns[:5] == [100, 200, 300, 400, 400 + 4 * 10 + 100]
+    assert result.tokens == plan.expected
+    assert plan.max_tokens == 4 + 4 * (4 + 1)  # a token a round, then drafts of four and their bonuses
+    assert len(result.round_ns) == 4 + 4
+
+
+def test_where_drafting_ahead_is_likely_in_vain_it_checks_though_drafting_control_says_go() -> None:
+    plan = endless(max_tokens=40, hits=0.0, draft_ns=lambda: 25, verify_ns=lambda: 200, check_ns=lambda: 10)
+    always: Any = Mock(spec=Edc, may_look_ahead=lambda: True)
+    result = asyncio.run(ToyPipeline(plan).run(Control(1, always, Tvc(), BatchLength())))
+    periods = [b - a for a, b in zip(result.round_ns[4:-6], result.round_ns[5:-5], strict=True)]
+    assert periods == [200] * len(periods)  # a batch ahead would leave no time for a check and a new draft
+    assert len(periods) > 20
+
+
+def test_where_drafting_ahead_is_likely_of_use_it_does_not_check() -> None:
+    plan = endless(max_tokens=60, hits=1.0, draft_ns=lambda: 10, verify_ns=lambda: 200, check_ns=lambda: 10)
+    always: Any = Mock(spec=Edc, may_look_ahead=lambda: True)
+    result = asyncio.run(ToyPipeline(plan).run(Control(1, always, Tvc(), BatchLength())))
+    assert result.report.survived > 5
+    assert result.report.checks_passed + result.report.checks_failed <= 4  # as long as little is known
 
 
 def test_what_hangs_where_a_check_told_that_a_verification_ends_is_not_cut_when_it_does() -> None:
@@ -112,6 +177,8 @@ plans = st.builds(
     width=st.integers(1, 3),
     edc=st.booleans(),
     tvc=st.booleans(),
+    batch_length=st.booleans(),
+    prompt_ns=st.sampled_from((0, 30, 500)),
     hits=st.sampled_from((0.0, 0.4, 0.8, 0.95, 1.0)),
 )
 

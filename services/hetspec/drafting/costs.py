@@ -58,6 +58,14 @@ class CostCurve:
         told: list[float] = np.interp(np.arange(1, rows + 1), at, costs).tolist()
         return told
 
+    def longer(self, rows: int) -> CostCurve:
+        """Up to so many rows: beyond what it tells, each costs what the last of them did."""
+        (before, cost_before), (last, cost) = self.points[-2:] if len(self.points) > 1 else (self.points[0],) * 2
+        if rows <= last:
+            return self
+        row = (cost - cost_before) / max(1, last - before)
+        return CostCurve((*self.points, (rows, round(cost + row * (rows - last)))))
+
     @property
     def max_rows(self) -> int:
         return self.points[-1][0]

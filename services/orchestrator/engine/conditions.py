@@ -20,10 +20,10 @@ def constraint(request: GenerationRequest, bounds: ModelBounds) -> Constraint:
     return Constraint(bounds.end_ids, withheld_before, request.grammar)
 
 
-def past(session: Session, foreseen: tuple[int, ...] = ()) -> Past:
+def past(session: Session, foreseen: tuple[int, ...] = (), until: int | None = None) -> Past:
     """As far as the request's penalties and grammar look back; nothing where there are none. foreseen: tokens that
-    follow the session's."""
+    follow the session's, of which the first `until` count."""
     request = session.request
     if not request.sampling.penalises and request.grammar is None:
         return Past()
-    return Past(session.distinct_prompt, (*session.history[len(request.prompt_ids) :], *foreseen))
+    return Past(session.distinct_prompt, (*session.history[len(request.prompt_ids) : until], *foreseen))

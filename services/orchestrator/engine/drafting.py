@@ -9,6 +9,7 @@ from hetspec.decoding.history import History
 from hetspec.drafting.costs import DraftCosts
 from hetspec.rpc.messages import Draft, DraftItem, DraftPolicy, LookAhead
 from hetspec.telemetry.tracing import span
+from hetspec.v1.drafter_pb2 import DRAFT_SOURCE_MODEL
 from orchestrator.engine import conditions
 from orchestrator.engine.checks import check_draft, check_look_ahead
 from orchestrator.engine.features import Features
@@ -17,7 +18,7 @@ from orchestrator.engine.seat import Mark
 from orchestrator.engine.session import Session
 from orchestrator.policies.costs import CostQuery, CostSource, RoundTook
 from orchestrator.policies.drafting import STEP_ROWS, DraftRoom, draft_policy
-from orchestrator.policies.mode import Mode
+from orchestrator.policies.mode import Mode, Objective
 from orchestrator.timeline.task import Kind, Task
 from orchestrator.units.errors import FAULTS
 from orchestrator.units.replica import Replica
@@ -39,7 +40,7 @@ NOTHING = Drafted()
 @dataclass(frozen=True, slots=True)
 class _Place:
     """What a draft hangs below: the session's tokens, and what is foreseen of those to come. left: tokens after
-    that."""
+    that. ids: may have grown since beyond what `mark` tells."""
 
     ids: History
     mark: Mark
@@ -79,6 +80,16 @@ class Drafting:
             return
         if any(replica.description.reads_features for replica in self._drafters.replicas):
             session.features = Features(self._bounds.row_bytes)
+
+    def has_long_to_read(self, session: Session) -> bool:
+        """Whether a draft model has nothing of the session's tokens yet, and takes longer to read them than half a pass
+        of the target. To wait costs what is waited; to go on without drafts costs a pass that gives one token where
+        others give two or more."""
+        replica, length = self._find(session), session.mark.length
+        if replica is None or DRAFT_SOURCE_MODEL not in replica.description.sources or session.drafter.known.length:
+            return False
+        costs = self._costs.costs(CostQuery(Objective.LATENCY, length, 1, STEP_ROWS, replica.description))
+        return costs is not None and costs.draft_step.longer(length)(length) > costs.verify(1) / 2
 
     async def draft(
         self,
@@ -177,7 +188,7 @@ class Drafting:
             seat.take(replica)
             await session.begin(seat)
         length = place.mark.length
-        append, hidden = place.ids[seat.known.length :], self._hidden(session, replica, length)
+        append, hidden = place.ids[seat.known.length : length], self._hidden(session, replica, length)
         item = DraftItem(
             seat.update(append, policy.max_nodes),
             policy,
@@ -185,7 +196,7 @@ class Drafting:
             request.noise,
             hidden,
             constraint=conditions.constraint(request, self._bounds),
-            past=conditions.past(session, place.foreseen),
+            past=conditions.past(session, place.foreseen, length - len(place.foreseen)),
         )
         read = max(len(append), len(hidden) // self._bounds.row_bytes)
         is_prompt = read > self._bounds.prompt_chunk_tokens

@@ -108,20 +108,11 @@ class _Recent:
         self.median = median(self._seen)
 
 
-def _longer(curve: CostCurve, rows: int) -> CostCurve:
-    """Up to so many rows: beyond what was measured, each costs what the last of them did."""
-    (before, cost_before), (last, cost) = curve.points[-2:] if len(curve.points) > 1 else (curve.points[0],) * 2
-    if rows <= last:
-        return curve
-    row = (cost - cost_before) / max(1, last - before)
-    return CostCurve((*curve.points, (rows, round(cost + row * (rows - last)))))
-
-
 def _share(curve: CostCurve, sessions: int) -> CostCurve:
     """A session's part of a pass of so many."""
     if sessions == 1:
         return curve
-    whole = _longer(curve, sessions * curve.max_rows)
+    whole = curve.longer(sessions * curve.max_rows)
     return CostCurve(tuple((rows, round(whole(sessions * rows) / sessions)) for rows, _ in curve.points))
 
 

@@ -10,12 +10,12 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Coroutine
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, TypeVar
 
 from hetspec.hardware.platform import Role
-from hetspec.rpc.messages import DraftPolicy, LookAhead, Walk
+from hetspec.rpc.messages import Draft, DraftPolicy, LookAhead, Walk
 from orchestrator.engine.ahead import Ahead, Batch, Unverified, is_in_full, likeliest_path, mean_entropy
 from orchestrator.engine.drafting import Drafted
 from orchestrator.engine.mailbox import Mailbox
@@ -24,6 +24,8 @@ from orchestrator.engine.round import Steps
 from orchestrator.engine.seat import Mark, mark_at
 from orchestrator.engine.session import Session
 from orchestrator.policies.control import Control, Room
+
+_GIVES_UP = 8  # checks in vain: where the target has a long prompt to read on the drafter, it reads anew every time
 
 T = TypeVar("T")
 Work = Callable[[], Awaitable[None]]
@@ -58,6 +60,8 @@ class Pipeline:
         self._verifying: Unverified | None = None
         self._checked = 0  # tokens of that
         self._may_check = True
+        self._in_vain = 0  # checks in a row that a verification overtook
+        self._is_reading = False  # the prompt
         self._doing: _Doing | None = None
         self._drafter: asyncio.Task[None] | None = None
 
@@ -128,9 +132,9 @@ class Pipeline:
                 self._go_back()
         else:  # a check has told already how it would end
             self._settle(under)
-            is_wrong = self._ahead is not None and self._ahead.base != self._session.mark
-            self._control.judged(len(part.draft.tree), len(verdict.walk.accepted), not is_wrong)
-            if self._ahead is not None and is_wrong:
+            is_right = None if self._ahead is None else self._ahead.base == self._session.mark
+            self._control.judged(len(part.draft.tree), len(verdict.walk.accepted), is_right)
+            if self._ahead is not None and not is_right:
                 self._control.lost()
                 self._settle(self._ahead)
                 self._ahead = None
@@ -152,8 +156,13 @@ class Pipeline:
             self._next.put(error)
 
     def _hand_over(self) -> None:
-        """Gives the verifier its next batch, where it waits for one."""
-        if self._verifying is not None or (ahead := self._ahead) is None:
+        """Gives the verifier its next batch, where it waits for one; an empty one while the prompt is read."""
+        if self._verifying is not None:
+            return
+        if self._is_reading and self._ahead is None:
+            self._ahead = Ahead(self._session.mark)
+            self._ahead.add(Draft(), Batch(0, 0, 0.0))
+        if (ahead := self._ahead) is None:
             return
         self._verifying = ahead.next()
         if self._verifying is not None:
@@ -165,38 +174,74 @@ class Pipeline:
     def _choose_work(self) -> Work | None:
         """What the drafter does next; None: it waits for feedback."""
         ahead, control = self._ahead, self._control
+        if ahead is None and self._verifying is None:
+            return self._read_prompt if self._steps.drafting.has_long_to_read(self._session) else self._draft
         if ahead is None:
-            return self._draft if self._verifying is None else None
+            return None
         if not ahead.may_grow or self._policy is None or not ahead.draft.tree:
             return None
         if ahead.outcomes is not None:
             return self._grow
         if not control.has_room(len(ahead.batches), self._room(ahead)):
             return None
-        return self._begin_batch if control.may_look_ahead() else self._check_or_draft_on(ahead)
+        may_look, rather_checks = control.may_look_ahead(), self._rather_checks(ahead)
+        if may_look and not rather_checks:
+            return self._begin_batch
+        if (more := self._to_check(ahead)) is None:
+            return None
+        if more:
+            return partial(self._check, more)
+        return None if rather_checks else self._begin_batch
 
-    def _check_or_draft_on(self, ahead: Ahead) -> Work | None:
-        """Where what is drafted next is likely to be of no use."""
+    def _rather_checks(self, ahead: Ahead) -> bool:
+        """Whether to check what is being verified, or is verified next, is likely of more use than to look ahead."""
+        if not self._is_checked():
+            return False
+        part = self._verifying if self._under is ahead else None
+        path = likeliest_path(ahead.draft if part is None else part.draft)
+        unchecked = len(path) - (0 if part is None else self._checked)
+        return unchecked > 0 and self._control.prefers_check(unchecked)
+
+    def _to_check(self, ahead: Ahead) -> list[int] | None:
+        """Tokens to check of what is being verified; none where there is no time for that. None: all are checked, or
+        nobody could say."""
         part = self._verifying
         if part is None or self._under is not ahead or not self._is_checked():
             return None
         path = likeliest_path(part.draft)
         if self._checked == len(path):
             return None
-        if (more := self._control.to_check(self._session.clock.now_ns(), ahead.first_batch)) is None:
+        more = self._control.to_check(self._session.clock.now_ns(), ahead.first_batch)
+        if more is None:
             return None
-        return partial(self._check, path[: self._checked + more]) if more else self._begin_batch
+        return path[: self._checked + more] if more else []
+
+    async def _read_prompt(self) -> None:
+        """Has the drafter read the prompt; meanwhile the verifier goes on without drafts."""
+        self._is_reading, self._policy = True, None
+        self._hand_over()
+        try:
+            shortest = partial(replace, max_nodes=1, max_depth=1, width=1, costs=None)
+            drafted = await self._do(self._steps.drafting.draft(self._session, (), shortest), lambda verdict: False)
+        finally:
+            self._is_reading = False
+        if drafted is not None:
+            nodes, report = len(drafted.draft.tree), self._control.report
+            report.drafted, report.dropped = report.drafted + nodes, report.dropped + nodes
+            if drafted.task is not None:
+                self._session.timeline.dropped(drafted.task)
 
     async def _draft(self, foreseen: tuple[int, ...] = ()) -> None:
         """A batch behind the session's last token, or behind what is foreseen to follow it."""
         begin_ns, base = self._session.clock.now_ns(), self._mark_of(foreseen)
+        reads_prompt = not self._session.drafter.known.length
         sized = partial(self._control.draft_policy, is_checked=self._is_checked())
         work = self._steps.drafting.draft(self._session, foreseen, sized)
         drafted = await self._do(work, lambda verdict: self._session.mark != base)
         if drafted is None:
             return
         self._policy, self._ahead = drafted.policy, Ahead(base)
-        self._add(self._ahead, drafted, 0, begin_ns)
+        self._add(self._ahead, drafted, 0, None if reads_prompt else begin_ns)
 
     async def _begin_batch(self) -> None:
         """The outcomes that the newest batch most likely ends with."""
@@ -240,25 +285,27 @@ class Pipeline:
         begin_ns = session.clock.now_ns()
         agreed = await self._do(steps.check(session, tokens), lambda verdict: True)
         if agreed is None:
+            self._in_vain += 1
+            self._may_check = self._in_vain < _GIVES_UP
             return
         if agreed == UNKNOWN:
             self._may_check = False
             return
+        self._in_vain = 0
         foreseen = session.foreseen.beyond(session.history)
         nodes = ahead.follow(foreseen)
-        has_passed = len(nodes) == len(foreseen)
         duration_ns, kv_len = session.clock.now_ns() - begin_ns, session.mark.length + len(tokens)
-        self._control.pre_verified(duration_ns, len(tokens) - self._checked, kv_len, has_passed)
+        self._control.pre_verified(duration_ns, len(tokens) - self._checked, kv_len, agreed == len(tokens))
         self._checked = len(tokens)
-        if not has_passed:
+        if len(nodes) < len(foreseen):
             self._go_back(nodes, foreseen)
             await self._draft(foreseen)
 
-    def _add(self, ahead: Ahead, drafted: Drafted, first: int, begin_ns: int) -> None:
-        """A batch to the tree, which has grown to this one."""
+    def _add(self, ahead: Ahead, drafted: Drafted, first: int, begin_ns: int | None) -> None:
+        """A batch to the tree, which has grown to this one. begin_ns: None where its time says nothing of others'."""
         draft, tasks = drafted.draft, ahead.tasks if drafted.task is None else (*ahead.tasks, drafted.task)
         stop, entropy = len(draft.tree), mean_entropy(draft, first)
-        duration_ns = self._session.clock.now_ns() - begin_ns
+        duration_ns = 0 if begin_ns is None else self._session.clock.now_ns() - begin_ns
         kv_len = ahead.base.length + max(draft.tree.depths(), default=0)
         index = self._control.drafted(stop - first, entropy, duration_ns, kv_len)
         ahead.add(draft, Batch(first, stop, entropy, index, tasks))

@@ -3,7 +3,8 @@
 A longer batch gives more tokens if it is accepted, but what is drafted ahead of it survives more rarely. With a chance
 `a` that a drafted token is accepted, a batch of n gives (1 - a^(n+1)) / (1 - a) tokens, its bonus counted. With a
 chance s(n) that the next batch survives, drafted meanwhile, a cycle takes
-verify + (1 - s) n step + s max(0, n step - verify): a batch that is void is drafted again, and the verifier waits.
+verify + (1 - s) n step + s max(0, (n + 1) step - verify): a batch that is void is drafted again, and the verifier
+waits; what is drafted ahead has the bonus before it, to be guessed by a step of its own.
 """
 
 from __future__ import annotations
@@ -59,6 +60,11 @@ class BatchLength:
         if survived is not None:
             self._outcome.add(survived, self._accepted.value**tokens)
 
+    def survival(self, tokens: int) -> float:
+        """The chance that what is drafted ahead behind so many drafted tokens is of use: they are all accepted, and the
+        one that it begins with is right."""
+        return self._accepted.value ** (tokens + 1)
+
     def policy(self, base: DraftPolicy) -> DraftPolicy:
         """Of the next chain, as long as is best within its bounds; before anything is known, as long as may be."""
         if not (self._step_ns and self._verify_ns):
@@ -75,7 +81,7 @@ class BatchLength:
         tokens = sum(accepted**i for i in range(length + 1))
         survives = min(1.0, accepted**length * self._outcome.value)
         draft_ns = length * step_ns
-        wait_ns = (1 - survives) * draft_ns + survives * max(0.0, draft_ns - verify_ns)
+        wait_ns = (1 - survives) * draft_ns + survives * max(0.0, draft_ns + step_ns - verify_ns)
         return tokens / (verify_ns + wait_ns)
 
 

@@ -15,6 +15,9 @@ STEP_WIDTH = 8  # nodes that a step feeds, of a tree
 MAX_ENTROPY = 5.4  # nats: the 99.9th percentile of batch means of the draft that is shipped (docs/adaptive-drafting.md)
 
 
+_LIKELY = 0.5  # a chance of survival below which a check is of more use than looking ahead
+
+
 @dataclass(slots=True)
 class AheadReport:
     """Of one request. Every drafted node ends once: drafted = accepted + rejected + confirmed + dropped.
@@ -74,6 +77,12 @@ class Control:
         """Whether one batch more is likely to be of use."""
         return self.edc is None or self.edc.may_look_ahead()
 
+    def prefers_check(self, tokens: int) -> bool:
+        """Whether to check rather than look ahead, where so many tokens of what is being verified are unchecked."""
+        if self.tvc is None or self.length is None or not self.tvc.is_ready:
+            return False
+        return self.length.survival(tokens) < _LIKELY
+
     def outcomes_policy(self, policy: DraftPolicy) -> DraftPolicy:
         """Of a batch's first level. policy: of the draft behind decided tokens."""
         return replace(policy, max_nodes=self.outcomes, max_depth=1, width=self.outcomes, costs=None)
@@ -81,7 +90,7 @@ class Control:
     def batch_policy(self, policy: DraftPolicy, nodes: int, room: Room) -> DraftPolicy | None:
         """Of the rest of a batch; None: there is none. nodes: that the draft behind decided tokens came to."""
         if policy.width == 1:  # a chain below each outcome
-            depth = min(policy.max_depth - 1, room.levels)
+            depth = min(policy.max_depth, room.levels)
             nodes, width = self.outcomes * depth, self.outcomes
         else:
             depth, width = min(policy.max_depth, room.levels), STEP_WIDTH
@@ -96,7 +105,8 @@ class Control:
         return base if self.length is None or is_checked or base.width > 1 else self.length.policy(base)
 
     def drafted(self, nodes: int, mean_entropy: float, duration_ns: int, kv_len: int) -> int | None:
-        """A batch is there. What `verified` is to be told of it. kv_len: positions that it attended to."""
+        """A batch is there. What `verified` is to be told of it. duration_ns: 0 where nothing is to be learned of it.
+        kv_len: positions that it attended to."""
         if not nodes:
             return None
         self.report.batches += 1

@@ -24,13 +24,13 @@ class Part(StrEnum):
     CALIBRATION = "calibration"  # the draft's probabilities are learned to be what they say
     LOOK_AHEAD = "look_ahead"  # the drafter runs on while its drafts are verified
     EDC = "edc"  # entropy and history say whether it runs on
-    BATCH_LENGTH = "batch_length"  # chains are as long as pays, with their survival in view
+    BATCH_LENGTH = "batch_length"  # survival says how long a chain is, and whether anything is drafted ahead of a check
     TVC = "tvc"  # where they say no, it checks its drafts itself, if there is time
 
 
 _LEVER = {Part.EARLY_EXIT, Part.COST_TREE, Part.LAZY_HEAD, Part.NO_DRAFT, Part.CALIBRATION}
-_AHASD = {Part.LOOK_AHEAD, Part.EDC, Part.TVC}
-_PARTS = {Mode.LEVER: _LEVER, Mode.AHASD: _AHASD | {Part.BATCH_LENGTH}, Mode.FULL: _LEVER | _AHASD}
+_AHASD = {Part.LOOK_AHEAD, Part.EDC, Part.TVC, Part.BATCH_LENGTH}
+_PARTS = {Mode.LEVER: _LEVER, Mode.AHASD: _AHASD, Mode.FULL: _LEVER | _AHASD}
 
 
 def parts_of(mode: Mode) -> frozenset[Part]:
