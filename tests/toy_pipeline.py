@@ -23,6 +23,7 @@ from orchestrator.engine.pipeline import Pipeline
 from orchestrator.engine.pre_verifying import UNKNOWN
 from orchestrator.engine.request import GenerationRequest, Mode
 from orchestrator.engine.round import Steps
+from orchestrator.engine.seat import EMPTY
 from orchestrator.engine.session import Digests, Session
 from orchestrator.engine.verified import Verified
 from orchestrator.policies.batch_length import BatchLength
@@ -129,7 +130,10 @@ class ToySteps:
         if policy.max_depth > 1 and left > 0:
             draft = self._grown(draft.tree, starts, left, policy.max_depth - 1, policy.width)
         await self.drafter.ask((len(draft.tree) - len(before.tree)) * self.plan.draft_ns())
-        return None if self.plan.fails() else Drafted(draft, policy)
+        if self.plan.fails():
+            session.drafter.known = EMPTY  # whoever drafts next has all to read
+            return None
+        return Drafted(draft, policy)
 
     def is_possible(self, session: Session) -> bool:
         return True

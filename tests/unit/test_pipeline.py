@@ -12,6 +12,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from hetspec.rpc.messages import Draft, DraftPolicy
+from orchestrator.engine.session import Session
 from orchestrator.policies.batch_length import BatchLength
 from orchestrator.policies.control import Control
 from orchestrator.policies.edc import COUNTERS, LEVELS, Edc, EdcTables
@@ -137,6 +139,21 @@ def test_the_verifier_goes_on_while_the_drafter_reads_the_prompt() -> None:
     assert result.tokens == plan.expected
     assert plan.max_tokens == 4 + 4 * (4 + 1)  # a token a round, then drafts of four and their bonuses
     assert len(result.round_ns) == 4 + 4
+
+
+def test_a_round_without_a_draft_is_laid_to_no_policy(monkeypatch: pytest.MonkeyPatch) -> None:
+    rounds, chance = list[tuple[int, DraftPolicy | None]](), random.Random(1)
+    begin = Session.begin_round
+
+    def noted(session: Session, draft: Draft, policy: DraftPolicy | None) -> None:
+        rounds.append((len(draft.tree), policy))
+        begin(session, draft, policy)
+
+    monkeypatch.setattr(Session, "begin_round", noted)
+    run(endless(max_tokens=60, hits=0.8, prompt_ns=250, fails=lambda: chance.random() < 0.3))
+    assert sum(not nodes for nodes, _ in rounds) > 6  # more than the first reading's
+    assert all(policy is None for nodes, policy in rounds if not nodes)
+    assert any(policy is not None for nodes, policy in rounds if nodes)
 
 
 def test_where_drafting_ahead_is_likely_in_vain_it_checks_though_drafting_control_says_go() -> None:
