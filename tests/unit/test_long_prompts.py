@@ -21,9 +21,10 @@ def drafting(costs: DraftCosts | None = COSTS, sources: tuple[Any, ...] = (DRAFT
     return Drafting(drafters, Any, SimpleNamespace(costs=lambda query: costs))  # type: ignore[arg-type]
 
 
-def session(tokens: int, known: Mark = EMPTY) -> Any:
+def session(tokens: int, known: Mark = EMPTY, grammar: object = None) -> Any:
     seat = SimpleNamespace(replica=None, last=None, known=known)
-    return SimpleNamespace(mark=Mark(tokens, 1), drafter=seat, shared_ids=None)
+    request = SimpleNamespace(grammar=grammar)
+    return SimpleNamespace(mark=Mark(tokens, 1), drafter=seat, shared_ids=None, request=request)
 
 
 @pytest.mark.parametrize("tokens", [1, 8, 97, 98, 99, 2000])
@@ -37,3 +38,4 @@ def test_nothing_is_long_that_was_read_or_is_never_read_or_costs_nobody_knows_wh
     assert not drafting().has_long_to_read(session(2000, Mark(1999, 1)))
     assert not drafting(sources=(DRAFT_SOURCE_LOOKUP,)).has_long_to_read(session(2000))
     assert not drafting(None).has_long_to_read(session(2000))
+    assert not drafting().has_long_to_read(session(2000, grammar="which foretells tokens without reading"))

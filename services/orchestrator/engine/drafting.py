@@ -84,8 +84,10 @@ class Drafting:
     def has_long_to_read(self, session: Session) -> bool:
         """Whether a draft model has nothing of the session's tokens yet, and takes longer to read them than half a pass
         of the target. To wait costs what is waited; to go on without drafts costs a pass that gives one token where
-        others give two or more."""
+        others give two or more, or all that a grammar foretells."""
         replica, length = self._find(session), session.mark.length
+        if session.request.grammar is not None:
+            return False
         if replica is None or DRAFT_SOURCE_MODEL not in replica.description.sources or session.drafter.known.length:
             return False
         costs = self._costs.costs(CostQuery(Objective.LATENCY, length, 1, STEP_ROWS, replica.description))
