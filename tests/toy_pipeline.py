@@ -29,6 +29,7 @@ from orchestrator.engine.verified import Verified
 from orchestrator.policies.batch_length import BatchLength
 from orchestrator.policies.control import AheadReport, Control
 from orchestrator.policies.edc import Edc, EdcTables
+from orchestrator.policies.thrift import EnergyCosts, Thrift
 from orchestrator.policies.tvc import Tvc
 from tests import toy
 from tests.toy_world import ToyUnit, ToyWorld
@@ -79,6 +80,7 @@ class Plan:
     edc: bool = False
     tvc: bool = False
     batch_length: bool = False
+    energy: EnergyCosts | None = None  # with batch_length: what counts instead of time
     fails: Callable[[], bool] = lambda: False
 
     @cached_property
@@ -107,6 +109,9 @@ class ToySteps:
 
     def has_long_to_read(self, session: Session) -> bool:
         return self.plan.prompt_ns > 0 and not session.drafter.known.length
+
+    def energy(self, session: Session) -> EnergyCosts | None:
+        return self.plan.energy
 
     async def draft(
         self, session: Session, foreseen: tuple[int, ...], sized: Callable[[DraftPolicy], DraftPolicy]
@@ -226,7 +231,9 @@ class ToyPipeline:
         request, world = self.plan.request, self.toy.world
         plan = self.plan
         edc, tvc = Edc(EdcTables(), 5.0) if plan.edc else None, Tvc() if plan.tvc else None
-        control = control or Control(plan.outcomes, edc, tvc, BatchLength() if plan.batch_length else None)
+        length = BatchLength() if plan.batch_length else None
+        thrift = Thrift(length) if length is not None and plan.energy is not None else None
+        control = control or Control(plan.outcomes, edc, tvc, length, thrift)
         session = Session("s", request, Digests("", ""), world)
         session.drafter.replica = SimpleNamespace(description=SimpleNamespace(max_nodes=MAX_NODES))  # type: ignore[assignment]
         steps: Any = ToySteps(self.plan, self.drafter, self.verifier)

@@ -130,6 +130,15 @@ def learning() -> list[Policy]:
     ]
 
 
+def thrifty() -> list[Policy]:
+    """Chains and trees for little energy instead of little time."""
+    svip = ahasd("", max_nodes=ADAPTIVE_TOKENS, max_depth=ADAPTIVE_TOKENS, drafting=Drafting.SVIP)
+    return [
+        replace(policy, name=f"{name}, for energy", objective=Objective.ENERGY)
+        for name, policy in (("ahasd", ahasd("")), ("ahasd, svip", svip))
+    ]
+
+
 def algorithms() -> list[Policy]:
     """Each with all of ahasd, and in turn on the same hardware."""
     names = [name for name in Drafting if name is not Drafting.FIXED]
@@ -146,12 +155,14 @@ def algorithms() -> list[Policy]:
 def trees() -> list[Policy]:
     full = Policy("full", Mode.FULL, 63, 16, hardware=_ROOM)
     unchecked = replace(full, name="full without tvc", disabled=frozenset({Part.TVC}))
+    lever = Policy("lever", Mode.LEVER, 63, 16)
     return [
-        Policy("lever", Mode.LEVER, 63, 16),
+        lever,
+        replace(lever, name="lever, for energy", objective=Objective.ENERGY),
         full,
         replace(full, name="full, 4 outcomes", outcomes=4),
         unchecked,
-        replace(unchecked, name="full without tvc, for energy", objective=Objective.ENERGY),
+        replace(full, name="full, for energy", objective=Objective.ENERGY),
     ]
 
 
@@ -180,7 +191,7 @@ def sensitivity() -> list[Policy]:
 
 
 def all_policies() -> list[Policy]:
-    return [*baselines(), *ladder(), *left_out(), *learning(), *algorithms(), *trees(), *sensitivity()]
+    return [*baselines(), *ladder(), *left_out(), *learning(), *thrifty(), *algorithms(), *trees(), *sensitivity()]
 
 
 def best_of(names: Sequence[str], prefix: str) -> list[str]:

@@ -81,7 +81,7 @@ class Rig:
         if Part.LOOK_AHEAD not in request.parts:
             return None
         tables = self._shared[policy.name] if request.shares_edc else EdcTables()
-        control = control_of(request.parts, request.outcomes, tables, request.fits_tvc)
+        control = control_of(request.parts, request.outcomes, tables, request.fits_tvc, request.objective)
         session.statistics.ahead = control.report
         return Pipeline(session, self._steps, control)
 

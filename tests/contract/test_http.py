@@ -150,6 +150,16 @@ async def test_levers_parts_and_objective_reach_the_engine_and_its_costs_alone_b
     assert [request.objective for request in engine.requests] == ["latency", "energy", "latency"]
 
 
+async def test_the_asynchronous_modes_take_an_objective(connect):
+    engine = FakeEngine(says("x"))
+    options = ({"mode": "ahasd"}, {"mode": "full", "disable": ["cost_tree"]}, {"mode": "full", "disable": ["edc"]})
+    async with connect(engine) as client:
+        for each in options:
+            asked = {"hetspec": each | {"objective": "energy"}}
+            assert (await client.post(CHAT, json=HELLO | asked)).status_code == 200
+    assert [request.objective for request in engine.requests] == ["energy"] * len(options)
+
+
 async def test_an_algorithm_that_may_end_chains_early_gets_longer_ones_unless_the_request_bounds_them(connect):
     engine = FakeEngine(says("x"))
     options = ({}, {"drafting": "fixed"}, {"drafting": "adaedl"}, {"drafting": "banditspec_exp3", "max_depth": 3})
@@ -306,6 +316,8 @@ REFUSED = [
     ({"hetspec": {"objective": "speed"}}, "hetspec.objective"),
     ({"hetspec": {"mode": "chain", "objective": "energy"}}, "hetspec.objective"),
     ({"hetspec": {"mode": "lever", "disable": ["cost_tree"], "objective": "energy"}}, "hetspec.objective"),
+    ({"hetspec": {"mode": "ahasd", "disable": ["batch_length"], "objective": "energy"}}, "hetspec.objective"),
+    ({"hetspec": {"mode": "ahasd", "disable": ["look_ahead"], "objective": "energy"}}, "hetspec.objective"),
     ({"hetspec": {"mode": "tree", "drafting": "svip"}}, "hetspec.drafting"),
     ({"hetspec": {"mode": "chain", "drafting": "greedy"}}, "hetspec.drafting"),
     ({"hetspec": {"mode": "lever", "tvc": "fitted"}}, "hetspec.tvc"),

@@ -12,7 +12,7 @@ from hetspec.hardware.cost_as import parse_cost_as
 from hetspec.hardware.profile import load_profile
 from orchestrator.clock.clock import Arrival
 from orchestrator.clock.settings import WorldSettings
-from orchestrator.policies.mode import Mode, Part, parts_of
+from orchestrator.policies.mode import Mode, Objective, Part, parts_of
 from tests.equivalence.test_emulated import account, check_sums, presences
 from tests.schemas import grammar_of, random_schema
 from tests.system import Answer, Ask, Setup, System
@@ -22,7 +22,8 @@ ASYNC = (Mode.AHASD, Mode.FULL)
 
 
 def asks_of(count: int, first: int = 0) -> list[Ask]:
-    """Half at temperature 0; one outcome and several; each part off in some; a grammar in some; some learn together."""
+    """Half at temperature 0; one outcome and several; each part off in some; a grammar in some; some learn together;
+    some for little energy."""
     return [ask_of(seed) for seed in range(first, first + count)]
 
 
@@ -42,6 +43,7 @@ def ask_of(seed: int) -> Ask:
         disabled=frozenset() if seed % 4 < 2 else frozenset({parts[seed % len(parts)]}),
         shares_edc=seed % 3 < 2,
         fits_tvc=seed % 4 in (1, 2),
+        objective=Objective.ENERGY if seed % 3 == 1 else Objective.LATENCY,
     )
 
 

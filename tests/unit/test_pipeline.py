@@ -12,11 +12,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from hetspec.drafting.costs import CostCurve, DraftCosts
 from hetspec.rpc.messages import Draft, DraftPolicy
 from orchestrator.engine.session import Session
 from orchestrator.policies.batch_length import BatchLength
 from orchestrator.policies.control import Control
 from orchestrator.policies.edc import COUNTERS, LEVELS, Edc, EdcTables
+from orchestrator.policies.thrift import EnergyCosts
 from orchestrator.policies.tvc import Tvc
 from tests.toy_pipeline import Plan, Run, ToyPipeline
 
@@ -38,6 +40,12 @@ def endless(**fields: object) -> Plan:
         if len(plan.expected) == plan.max_tokens:
             return plan
     raise AssertionError("the toy model ends every text")
+
+
+def drawn(idle: int) -> EnergyCosts:
+    """A pass draws 100 and 5 a drafted token, a draft step 10, of which `idle` is drawn whatever is done."""
+    verify = CostCurve(((1, 100), (9, 140)))
+    return EnergyCosts(DraftCosts(0, verify, CostCurve(((1, 10),))), idle, CostCurve(((1, 100), (9, 100))))
 
 
 def check_sums(result: Run) -> None:
@@ -165,6 +173,24 @@ def test_where_drafting_ahead_is_likely_in_vain_it_checks_though_drafting_contro
     assert len(periods) > 20
 
 
+@pytest.mark.parametrize("hits", [0.0, 0.5, 1.0])
+def test_for_little_energy_units_take_turns_where_to_wait_draws_nothing(hits: float) -> None:
+    plan = endless(max_tokens=40, hits=hits, draft_ns=lambda: 10, tvc=True, batch_length=True, energy=drawn(0))
+    result = run(plan)
+    report = result.report
+    assert report.dropped == report.confirmed == report.checks_passed == report.checks_failed == 0
+    assert report.drafted == report.accepted + report.rejected > 0
+    assert result.round_ns[-1] == 100 * len(result.round_ns) + 10 * report.drafted
+
+
+def test_for_little_energy_it_runs_ahead_where_waiting_is_what_draws() -> None:
+    """A step of 10 of which 9 are drawn anyway: what survives nine times in ten pays."""
+    plan = endless(max_tokens=60, hits=1.0, draft_ns=lambda: 10, batch_length=True, energy=drawn(9))
+    report = run(plan).report
+    assert report.survived > 5
+    assert report.checks_passed + report.checks_failed == 0
+
+
 def test_where_drafting_ahead_is_likely_of_use_it_does_not_check() -> None:
     plan = endless(max_tokens=60, hits=1.0, draft_ns=lambda: 10, verify_ns=lambda: 200, check_ns=lambda: 10)
     always: Any = Mock(spec=Edc, may_look_ahead=lambda: True)
@@ -195,6 +221,7 @@ plans = st.builds(
     edc=st.booleans(),
     tvc=st.booleans(),
     batch_length=st.booleans(),
+    energy=st.sampled_from((None, drawn(0), drawn(9))),
     prompt_ns=st.sampled_from((0, 30, 500)),
     hits=st.sampled_from((0.0, 0.4, 0.8, 0.95, 1.0)),
 )

@@ -96,9 +96,13 @@ class Pricing:
         that holds them."""
         verify_ns, verify_pj = self._curve(Role.VERIFIER, kv_len, max_rows, ahead)
         step_ns, step_pj = self._curve(Role.DRAFTER, kv_len, max_step_rows, ahead) if self._drafts else (None, None)
-        row = self.price(WalkWork(1, 1))
-        static = sum(self.static_uw().values())
-        return CostCurves(kv_len, verify_ns, verify_pj, step_ns, step_pj, row.duration_ns, row.energy_pj, static)
+        check_pj = None
+        if self.pre_verification is None:
+            _, check_pj = self._curve(Role.PRE_VERIFIER, kv_len, max_rows, NOTHING_AHEAD)
+        row, static = self.price(WalkWork(1, 1)), sum(self.static_uw().values())
+        return CostCurves(
+            kv_len, verify_ns, verify_pj, step_ns, step_pj, check_pj, row.duration_ns, row.energy_pj, static
+        )
 
     def plain(self, prompt_tokens: int, output_tokens: int, chunk_tokens: int) -> int:
         """Nanoseconds of plain decoding alone: the prompt in chunks, then a pass of one row and one head row a token.
@@ -126,10 +130,10 @@ class Pricing:
         points = []
         for rows in edges:
             items = (ItemRows((kv_len,) * rows),)
-            if role is Role.VERIFIER:
-                cost = self.price(VerifyWork(items, (rows,) * self._real_layers), ahead)
-            else:
+            if role is Role.DRAFTER:
                 cost = self._costs.step(DraftWork(items, (rows,), rows), NOTHING_BESIDE)
+            else:
+                cost = self.price(VerifyWork(items, (rows,) * self._real_layers, role=role), ahead)
             points.append((rows, cost.duration_ns, cost.energy_pj))
         return curves_of(points)
 

@@ -36,9 +36,9 @@ def speculation_of(options: HetspecOptions, mode: Mode, min_gain: float) -> Spec
     for part in sorted(disabled - parts):
         raise invalid("hetspec.disable", f"hetspec.disable: mode {mode} has no {part} that could be disabled")
     sized = Part.COST_TREE in parts - disabled
-    if options.objective is not None and not sized:
-        reason = f"is for mode lever with its cost_tree; this is mode {mode}{' without it' if parts else ''}"
-        raise invalid("hetspec.objective", f"hetspec.objective: {reason}")
+    if options.objective is not None and not (sized or {Part.LOOK_AHEAD, Part.BATCH_LENGTH} <= parts - disabled):
+        reason = "is for cost_tree, or look_ahead with batch_length, which"
+        raise invalid("hetspec.objective", f"hetspec.objective: {reason} mode {mode} is without")
     drafting = _drafting(options, mode)
     for name, part in (("outcomes", Part.LOOK_AHEAD), ("edc", Part.EDC), ("tvc", Part.TVC)):
         if getattr(options, name) is not None and part not in parts - disabled:

@@ -19,6 +19,7 @@ from orchestrator.engine.session import Session
 from orchestrator.policies.costs import CostQuery, CostSource, RoundTook
 from orchestrator.policies.drafting import STEP_ROWS, DraftRoom, draft_policy
 from orchestrator.policies.mode import Mode, Objective
+from orchestrator.policies.thrift import EnergyCosts
 from orchestrator.timeline.task import Kind, Task
 from orchestrator.units.errors import FAULTS
 from orchestrator.units.replica import Replica
@@ -92,6 +93,15 @@ class Drafting:
             return False
         costs = self._costs.costs(CostQuery(Objective.LATENCY, length, 1, STEP_ROWS, replica.description))
         return costs is not None and costs.draft_step.longer(length)(length) > costs.verify(1) / 2
+
+    def energy(self, session: Session) -> EnergyCosts | None:
+        """What a session's next batch would take of it."""
+        replica, rows = self._find(session), 1 + session.request.max_depth
+        if replica is None:
+            return None
+        return self._costs.energy(
+            CostQuery(Objective.ENERGY, session.mark.length, rows, STEP_ROWS, replica.description)
+        )
 
     async def draft(
         self,

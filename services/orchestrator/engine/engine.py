@@ -172,7 +172,7 @@ class Engine:
         if Part.LOOK_AHEAD not in request.parts:
             return Generation(session, steps, output)
         tables = self.edc if request.shares_edc else EdcTables()
-        control = control_of(request.parts, request.outcomes, tables, request.fits_tvc)
+        control = control_of(request.parts, request.outcomes, tables, request.fits_tvc, request.objective)
         session.statistics.ahead = control.report
         return Generation(session, steps, output, Pipeline(session, steps, control))
 

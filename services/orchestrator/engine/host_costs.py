@@ -13,6 +13,7 @@ from hetspec.rpc.messages.draft_costs import curve_from_pb
 from hetspec.v1 import common_pb2, drafter_pb2, verifier_pb2
 from orchestrator.policies.costs import CostQuery, RoundTook
 from orchestrator.policies.seen_passes import corrected
+from orchestrator.policies.thrift import EnergyCosts
 from orchestrator.units.replica_set import ReplicaSet
 
 _ROUND_NS = 6_000_000  # of a round beyond its passes and drafts, before there was one
@@ -45,6 +46,11 @@ class HostCosts:
         if self._last is None or self._last.place != place:
             self._last = _Known(place, self._costs_at(place, query.step_rows))
         return self._last.costs
+
+    def energy(self, query: CostQuery) -> EnergyCosts | None:
+        """A check takes what a pass does."""
+        costs = self.costs(query)
+        return None if costs is None else EnergyCosts(costs, 0.0, costs.verify)
 
     def _costs_at(self, place: _Place, step_rows: int) -> DraftCosts | None:
         verify, step = self._verify_curve(place.verifier), _told(place.drafter.step_ns)

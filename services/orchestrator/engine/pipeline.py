@@ -184,7 +184,8 @@ class Pipeline:
             return self._grow
         if not control.has_room(len(ahead.batches), self._room(ahead)):
             return None
-        may_look, rather_checks = control.may_look_ahead(), self._rather_checks(ahead)
+        may_look = control.may_look_ahead(ahead.length - self._session.mark.length)
+        rather_checks = self._rather_checks(ahead)
         if may_look and not rather_checks:
             return self._begin_batch
         if (more := self._to_check(ahead)) is None:
@@ -211,7 +212,8 @@ class Pipeline:
         path = likeliest_path(part.draft)
         if self._checked == len(path):
             return None
-        more = self._control.to_check(self._session.clock.now_ns(), ahead.first_batch)
+        levels = max(ahead.draft.tree.depths()[: ahead.first_batch], default=0)
+        more = self._control.to_check(self._session.clock.now_ns(), ahead.first_batch, levels)
         if more is None:
             return None
         return path[: self._checked + more] if more else []
@@ -235,6 +237,8 @@ class Pipeline:
         """A batch behind the session's last token, or behind what is foreseen to follow it."""
         begin_ns, base = self._session.clock.now_ns(), self._mark_of(foreseen)
         reads_prompt = not self._session.drafter.known.length
+        if self._control.thrift is not None:
+            self._control.thrift.costs = self._steps.drafting.energy(self._session)
         sized = partial(self._control.draft_policy, is_checked=self._is_checked())
         work = self._steps.drafting.draft(self._session, foreseen, sized)
         drafted = await self._do(work, lambda verdict: self._session.mark != base)

@@ -60,6 +60,11 @@ class BatchLength:
         if survived is not None:
             self._outcome.add(survived, self._accepted.value**tokens)
 
+    @property
+    def accepted(self) -> float:
+        """The chance that a drafted token is, where all before it were."""
+        return self._accepted.value
+
     def survival(self, tokens: int) -> float:
         """The chance that what is drafted ahead behind so many drafted tokens is of use: they are all accepted, and the
         one that it begins with is right."""

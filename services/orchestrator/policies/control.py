@@ -7,7 +7,8 @@ from dataclasses import dataclass, field, replace
 from hetspec.rpc.messages import DraftPolicy
 from orchestrator.policies.batch_length import BatchLength
 from orchestrator.policies.edc import Edc, EdcSnapshot, EdcTables
-from orchestrator.policies.mode import Part
+from orchestrator.policies.mode import Objective, Part
+from orchestrator.policies.thrift import Thrift
 from orchestrator.policies.tvc import Tvc, TvcReport
 
 MOST_AHEAD = 7  # batches drafted and not verified, whatever the control says
@@ -60,12 +61,13 @@ class _Verification:
 @dataclass(slots=True)
 class Control:
     """Of one session. outcomes: that a batch is drafted ahead for. edc, tvc, length: None where they are switched
-    off."""
+    off. thrift: None where time is what counts."""
 
     outcomes: int
     edc: Edc | None
     tvc: Tvc | None
     length: BatchLength | None = None
+    thrift: Thrift | None = None
     report: AheadReport = field(default_factory=AheadReport)
     _verification: _Verification | None = None
 
@@ -73,8 +75,10 @@ class Control:
         """Whether one batch more fits, with so many that wait for verification."""
         return waiting < MOST_AHEAD and room.levels > 0 and room.nodes >= self.outcomes
 
-    def may_look_ahead(self) -> bool:
-        """Whether one batch more is likely to be of use."""
+    def may_look_ahead(self, unverified: int) -> bool:
+        """Whether one batch more is likely to be of use, behind so many tokens that are not verified."""
+        if self.thrift is not None and not self.thrift.pays_ahead(unverified):
+            return False
         return self.edc is None or self.edc.may_look_ahead()
 
     def prefers_check(self, tokens: int) -> bool:
@@ -102,6 +106,8 @@ class Control:
     def draft_policy(self, base: DraftPolicy, is_checked: bool) -> DraftPolicy:
         """Of a draft behind decided tokens. Where the drafter checks, what it drafts next hangs little on whether this
         one is accepted in full: it is as long as may be."""
+        if self.thrift is not None:
+            return self.thrift.policy(base)
         return base if self.length is None or is_checked or base.width > 1 else self.length.policy(base)
 
     def drafted(self, nodes: int, mean_entropy: float, duration_ns: int, kv_len: int) -> int | None:
@@ -136,13 +142,17 @@ class Control:
         if self.length is not None and tokens:
             self.length.judged(tokens, accepted, survived)
 
-    def to_check(self, now_ns: int, next_tokens: int) -> int | None:
+    def to_check(self, now_ns: int, next_tokens: int, next_steps: int) -> int | None:
         """How many tokens more of what is being verified the drafter should check itself, with a draft of next_tokens
-        still to come; 0: it should rather draft on. None: there is nobody who could say."""
+        still to come, made in next_steps; 0: it should rather draft on. None: there is nobody who could say, or a check
+        takes more than it saves."""
         task = self._verification
         if self.tvc is None or task is None or not self.tvc.is_ready:
             return None
-        return self.tvc.pre_verify_tokens(task.kv_len, now_ns - task.begin_ns, next_tokens, task.rows)
+        tokens = self.tvc.pre_verify_tokens(task.kv_len, now_ns - task.begin_ns, next_tokens, task.rows)
+        if tokens and self.thrift is not None and not self.thrift.pays_check(tokens, next_steps):
+            return None
+        return tokens
 
     def pre_verified(self, duration_ns: int, tokens: int, kv_len: int, has_passed: bool) -> None:
         self.report.checks_passed += has_passed
@@ -166,9 +176,13 @@ class Control:
             self.edc.look_ahead_dropped(but_the_first)
 
 
-def control_of(parts: frozenset[Part], outcomes: int, tables: EdcTables, fits_tvc: bool) -> Control:
+def control_of(
+    parts: frozenset[Part], outcomes: int, tables: EdcTables, fits_tvc: bool, objective: Objective
+) -> Control:
     """parts: of the mode, that are on. tables: what is learned of batches is kept there. fits_tvc: the check control
     foretells tasks by a fit, instead of the tables of the paper."""
     edc = Edc(tables, MAX_ENTROPY) if Part.EDC in parts else None
     tvc = Tvc(fits_tvc) if Part.TVC in parts else None
-    return Control(outcomes, edc, tvc, BatchLength() if Part.BATCH_LENGTH in parts else None)
+    length = BatchLength() if Part.BATCH_LENGTH in parts else None
+    thrift = Thrift(length) if length is not None and objective is Objective.ENERGY else None
+    return Control(outcomes, edc, tvc, length, thrift)

@@ -10,6 +10,7 @@ from hetspec.hardware.curves import CostCurves, Curve
 from hetspec.hardware.energy import static_pj
 from hetspec.v1 import drafter_pb2
 from orchestrator.policies.mode import Objective
+from orchestrator.policies.thrift import EnergyCosts
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,22 +39,43 @@ class CostSource(Protocol):
     def costs(self, query: CostQuery) -> DraftCosts | None:
         """Up to as many rows as asked for, or fewer. None: they are not known."""
 
+    def energy(self, query: CostQuery) -> EnergyCosts | None:
+        """What the asynchronous modes reckon with for little energy, whatever the query's objective."""
+
     def learn(self, took: RoundTook) -> None:
         """So that the next ones are told better."""
 
 
 def costs_of_curves(curves: CostCurves, objective: Objective, step_rows: int) -> DraftCosts:
     """Of emulated hardware, on which a round takes what its tasks take. Energy counts what the whole platform draws
-    meanwhile. step_rows: told of, at no cost, where there is no draft model."""
+    meanwhile; a machine that tells none is taken to draw as much at any time. step_rows: told of, at no cost, where
+    there is no draft model."""
+    counts_time = objective is Objective.LATENCY or not _tells_energy(curves)
 
     def costs(ns: Curve, pj: Curve) -> CostCurve:
-        if objective is Objective.LATENCY:
+        if counts_time:
             return CostCurve.padded(ns.points)
-        drawn = ((rows, static_pj(curves.static_uw, 0, time)) for rows, time in ns.points)
-        return CostCurve.padded((rows, idle + pj(rows)) for rows, idle in drawn)
+        return CostCurve.padded((rows, _drawn(curves, time) + pj(rows)) for rows, time in ns.points)
 
     if curves.draft_step_ns is None or curves.draft_step_pj is None:
         draft_step = CostCurve.padded([(step_rows, 0)])
     else:
         draft_step = costs(curves.draft_step_ns, curves.draft_step_pj)
     return DraftCosts(0, costs(curves.verify_ns, curves.verify_pj), draft_step)
+
+
+def energy_of_curves(curves: CostCurves, step_rows: int) -> EnergyCosts:
+    """A drafter that cannot check is not asked to, whatever it is said to cost."""
+    in_turn = costs_of_curves(curves, Objective.ENERGY, step_rows)
+    if curves.draft_step_ns is None or not _tells_energy(curves):
+        return EnergyCosts(in_turn, 0, in_turn.verify)
+    check = in_turn.verify if curves.check_pj is None else CostCurve.padded(curves.check_pj.points)
+    return EnergyCosts(in_turn, _drawn(curves, curves.draft_step_ns(1)), check)
+
+
+def _drawn(curves: CostCurves, time_ns: int) -> int:
+    return static_pj(curves.static_uw, 0, time_ns)
+
+
+def _tells_energy(curves: CostCurves) -> bool:
+    return curves.static_uw > 0 or any(pj for _, pj in curves.verify_pj.points)
