@@ -61,7 +61,7 @@ class Request:
     disable: Annotated[
         list[str] | None, _computing("A part of the mode, such as early_exit; may be repeated.", metavar="PART")
     ] = None
-    objective: Annotated[str | None, _computing("What a tree is sized for: latency or energy.")] = None
+    objective: Annotated[str | None, _computing("What a token should take little of: latency or energy.")] = None
     drafting: Annotated[str | None, _computing("How long chains are drafted: fixed, svip, adaedl, ...")] = None
     outcomes: Annotated[int | None, _computing("Of a verification, that are drafted ahead for.")] = None
     edc: Annotated[str | None, _computing("Where drafting control learns: session or shared.")] = None
