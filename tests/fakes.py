@@ -398,6 +398,7 @@ class FakeUnit:
         self._server: grpc.aio.Server | None = None
         self._servicer: _Servicer
         self._restarting: set[asyncio.Task[None]] = set()
+        self._one_at_a_time = asyncio.Lock()  # deaths may follow one another, and the port is one
 
     @property
     def address(self) -> str:
@@ -447,6 +448,12 @@ class FakeUnit:
         for engine in (self.engine, *self.targets[-1:]):
             engine.thaw()
 
+    async def restart(self) -> None:
+        """As another instance at the same address."""
+        async with self._one_at_a_time:
+            await self.kill()
+            await self.start()
+
     async def close(self) -> None:
         self._restarts = False
         for task in self._restarting:
@@ -460,9 +467,10 @@ class FakeUnit:
         task.add_done_callback(self._restarting.discard)
 
     async def _die(self) -> None:
-        await self.kill()
         if self._restarts:
-            await self.start()
+            await self.restart()
+        else:
+            await self.kill()
 
 
 class FakeWeightStore(weight_store_pb2_grpc.WeightStoreServicer):

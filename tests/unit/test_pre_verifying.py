@@ -152,8 +152,7 @@ async def test_a_unit_that_fails_costs_nothing_but_the_answer(fault: Fault) -> N
         assert chaos.faults > 0
         assert UNKNOWN in answers or fault is Fault.LOST
         chaos.probability = 0.0
-        await drafter.kill()
-        await drafter.start()
+        await drafter.restart()
         await world.until(lambda: not one.session.drafter.replica.alive)  # type: ignore[union-attr]
 
         def is_there_again() -> bool:

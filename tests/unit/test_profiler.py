@@ -138,6 +138,15 @@ def test_folded_stacks_are_read_as_they_are_written() -> None:
     )
 
 
+@pytest.mark.parametrize(
+    "bytes_read", ["verify\x00\x00p~ÌO½", "two\nlines", "a\u2028b\nthread", "x 3\n 4", "\x7f"]
+)
+def test_stacks_that_changed_while_they_were_read_are_left_out(bytes_read: str) -> None:
+    good = "thread (12): odd; name;run (a.py:1)"
+    folded = f"{good} 7\nthread (12): engine;{bytes_read};f (b.py:2) 1\n{good} 2\n"
+    assert py_spy.parse(folded) == tuple(Stack("odd; name", ("run (a.py:1)",), count) for count in (7, 2))
+
+
 async def test_samples_of_a_thread_are_its_ticks_of_processor_time(busy: None) -> None:
     (spinner,) = (thread for thread in threading.enumerate() if thread.name == "spinner")
     assert spinner.ident is not None

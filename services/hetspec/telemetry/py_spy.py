@@ -20,7 +20,8 @@ from hetspec.telemetry.profile import Sampler, Stack
 RATE_HZ = 100
 _START_S, _END_S = 10.0, 20.0  # for it to begin, and to be done after its time
 _SET_PTRACER, _ANYBODY, _NOBODY = 0x59616D61, ctypes.c_ulong(-1), 0
-_THREAD = re.compile(r"thread \(\w+\): ?")
+_FRAME = r";[^;\x00-\x1f\x7f]+ \([^;\x00-\x1f\x7f]*\)"
+_STACK = re.compile(rf"thread \(\w+\)(?:: )?([^\x00-\x1f\x7f]*?)((?:{_FRAME})+) (\d+)")
 
 
 class PySpyError(Exception):
@@ -118,11 +119,9 @@ def _allow(tracer: object) -> None:
 
 
 def parse(folded: str) -> tuple[Stack, ...]:
-    """py-spy's raw format: a line a stack, "thread (id): name;function (file:line);... count"."""
-    return tuple(_stack(line) for line in folded.splitlines() if line)
+    """py-spy's raw format: a line a stack, "thread (id): name;function (file:line);... count".
 
-
-def _stack(line: str) -> Stack:
-    path, _, samples = line.rpartition(" ")
-    thread, *frames = path.split(";")
-    return Stack(_THREAD.sub("", thread), tuple(frames), int(samples))
+    What changed while it was read may have any bytes for names, line breaks among them: such stacks are left out.
+    """
+    lines = (_STACK.fullmatch(line) for line in folded.split("\n"))
+    return tuple(Stack(line[1], tuple(line[2].split(";")[1:]), int(line[3])) for line in lines if line)
