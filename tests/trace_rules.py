@@ -19,7 +19,7 @@ _METADATA |= {"thread_sort_index": "sort_index"}
 
 
 _FIELDS = {"ph", "name", "ts", "pid", "tid"}  # of every event here; what more its phase asks for:
-_MORE = {"M": {"args"}, "X": {"cat", "dur", "args"}, "b": {"cat", "id"}, "e": {"cat", "id"}, "i": {"cat", "s"}}
+_MORE = {"M": {"args"}, "X": {"cat", "dur", "args"}, "b": {"cat", "id", "args"}, "e": {"cat", "id"}, "i": {"cat", "s"}}
 _MORE |= {"s": {"cat", "id"}, "f": {"cat", "id", "bp"}}
 
 

@@ -138,9 +138,7 @@ def test_folded_stacks_are_read_as_they_are_written() -> None:
     )
 
 
-@pytest.mark.parametrize(
-    "bytes_read", ["verify\x00\x00p~ÌO½", "two\nlines", "a\u2028b\nthread", "x 3\n 4", "\x7f"]
-)
+@pytest.mark.parametrize("bytes_read", ["verify\x00\x00p~ÌO½", "two\nlines", "a\u2028b\nthread", "x 3\n 4", "\x7f"])
 def test_stacks_that_changed_while_they_were_read_are_left_out(bytes_read: str) -> None:
     good = "thread (12): odd; name;run (a.py:1)"
     folded = f"{good} 7\nthread (12): engine;{bytes_read};f (b.py:2) 1\n{good} 2\n"

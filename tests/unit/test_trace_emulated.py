@@ -140,6 +140,19 @@ def test_an_arrow_begins_in_the_block_it_is_from_and_none_where_another_begins_t
     assert [ns(event["ts"]) for event in process.events() if event["ph"] in "sf"] == [7, 8]
 
 
+@pytest.mark.parametrize("at_ns", [0, 4, 9])
+def test_an_arrow_is_told_after_its_block_and_before_an_instant_in_it(at_ns):
+    process = Process(1, "p", ["a", "b"], 0, itertools.count(1))
+    source, target = Block("a", 0, 10), Block("b", 10, 12)
+    process.arrow(source, target, "judged")
+    for lane, begins_ns in (("a", at_ns), ("b", 10)):
+        process.instant(lane, begins_ns, "dropped")
+    for block in (source, target):
+        process.block(block, block.lane, "x", {})
+    told = list(process.events())
+    assert ["".join(e["ph"] for e in told if e["tid"] == tid and e["ph"] != "M") for tid in (1, 2)] == ["Xsi", "Xfi"]
+
+
 @pytest.mark.parametrize("broken", ["overlap", "pair", "lane"])
 def test_the_rules_find_what_is_broken(broken):
     process = Process(1, "p", ["a"], 0, itertools.count(1))

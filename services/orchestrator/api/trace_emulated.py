@@ -76,7 +76,7 @@ def fill_emulated(process: Process, choices: Sequence[Choice], world: World) -> 
             process.block(flash, f"read for {each.name}", FLASH, {"choices": [index for index, _ in each.parts]})
         for _, charge in each.parts:
             if charge.arrived_ns < charge.start_ns:
-                process.wait(Block(charge.cost.device, charge.arrived_ns, charge.start_ns), f"wait: {cause(charge)}")
+                process.wait(Block(charge.cost.device, charge.arrived_ns, charge.start_ns), cause(charge))
             if charge.task is not None:
                 where[charge.task] = each.block
     for block in _others([presence for presence, _ in choices], passes):

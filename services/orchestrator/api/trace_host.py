@@ -32,7 +32,7 @@ def fill_host(process: Process, timelines: Sequence[Timeline]) -> None:
         for task in tasks:
             where[task] = block
             if task.arrived_ns < sent_ns:
-                process.wait(Block(unit, task.arrived_ns, sent_ns), f"wait: {task.cause}")
+                process.wait(Block(unit, task.arrived_ns, sent_ns), task.cause)
     for timeline in timelines:
         _fill_marks(process, timeline, where)
 
