@@ -43,7 +43,7 @@ def ask_of(seed: int) -> Ask:
         disabled=frozenset() if seed % 4 < 2 else frozenset({parts[seed % len(parts)]}),
         shares_edc=seed % 3 < 2,
         fits_tvc=seed % 4 in (1, 2),
-        objective=Objective.ENERGY if seed % 3 == 1 else Objective.LATENCY,
+        objective=Objective.ENERGY if seed // 3 % 2 else Objective.LATENCY,
     )
 
 

@@ -174,18 +174,19 @@ def test_where_drafting_ahead_is_likely_in_vain_it_checks_though_drafting_contro
 
 
 @pytest.mark.parametrize("hits", [0.0, 0.5, 1.0])
-def test_for_little_energy_units_take_turns_where_to_wait_draws_nothing(hits: float) -> None:
-    plan = endless(max_tokens=40, hits=hits, draft_ns=lambda: 10, tvc=True, batch_length=True, energy=drawn(0))
-    result = run(plan)
+@pytest.mark.parametrize("draft_ns", [10, 40])  # with time for a check and a new draft, and without
+def test_for_little_energy_units_take_turns_where_to_wait_draws_nothing(hits: float, draft_ns: int) -> None:
+    parts: dict[str, Any] = {"edc": True, "tvc": True, "batch_length": True, "energy": drawn(0)}
+    result = run(endless(max_tokens=40, hits=hits, draft_ns=lambda: draft_ns, prompt_ns=350, **parts))
     report = result.report
     assert report.dropped == report.confirmed == report.checks_passed == report.checks_failed == 0
     assert report.drafted == report.accepted + report.rejected > 0
-    assert result.round_ns[-1] == 100 * len(result.round_ns) + 10 * report.drafted
+    assert result.round_ns[-1] == 350 + 100 * len(result.round_ns) + draft_ns * report.drafted
 
 
 def test_for_little_energy_it_runs_ahead_where_waiting_is_what_draws() -> None:
-    """A step of 10 of which 9 are drawn anyway: what survives nine times in ten pays."""
-    plan = endless(max_tokens=60, hits=1.0, draft_ns=lambda: 10, batch_length=True, energy=drawn(9))
+    """A step of 10 of which 9 are drawn anyway: what survives nine times in ten pays. A check of 100 never does."""
+    plan = endless(max_tokens=60, hits=1.0, draft_ns=lambda: 10, tvc=True, batch_length=True, energy=drawn(9))
     report = run(plan).report
     assert report.survived > 5
     assert report.checks_passed + report.checks_failed == 0

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import random
 from dataclasses import replace
+from typing import Any
+from unittest.mock import Mock
 
 import pytest
 
@@ -11,7 +13,9 @@ from hetspec.drafting.costs import CostCurve, DraftCosts
 from hetspec.drafting.stop_rule import StopKind, StopRule
 from hetspec.rpc.messages import DraftPolicy
 from orchestrator.policies.batch_length import BatchLength
+from orchestrator.policies.control import Control
 from orchestrator.policies.thrift import EnergyCosts, Thrift
+from orchestrator.policies.tvc import Tvc
 
 CHAIN = DraftPolicy(12, 12, 1, (2,))
 ROUNDS = 20_000
@@ -86,3 +90,15 @@ def test_trees_and_chains_that_an_algorithm_ends_are_left_alone() -> None:
     careful = thrift(0.1)
     for policy in (replace(CHAIN, width=4), replace(CHAIN, stop=StopRule(StopKind.ROOT_ENTROPY, 0.5))):
         assert careful.policy(policy) == policy
+
+
+def test_a_check_is_judged_by_the_tokens_that_are_there_to_check() -> None:
+    careful = thrift(0.1, idle=40.0)
+    tvc: Any = Mock(spec=Tvc, is_ready=True, pre_verify_tokens=lambda *_: 41)
+    control = Control(1, None, tvc, careful.length, careful)
+    control.verification_begins(0, 10, 2)
+    assert careful.pays_check(1, 5)
+    assert not careful.pays_check(41, 5)  # more than a check can have
+    assert control.to_check(5, 5, 1, 5) == 41
+    careful.costs = None
+    assert control.to_check(5, 5, 1, 5) is None

@@ -175,7 +175,8 @@ class Pipeline:
         """What the drafter does next; None: it waits for feedback."""
         ahead, control = self._ahead, self._control
         if ahead is None and self._verifying is None:
-            return self._read_prompt if self._steps.drafting.has_long_to_read(self._session) else self._draft
+            goes_on = control.thrift is None and self._steps.drafting.has_long_to_read(self._session)
+            return self._read_prompt if goes_on else self._draft
         if ahead is None:
             return None
         if not ahead.may_grow or self._policy is None or not ahead.draft.tree:
@@ -184,15 +185,14 @@ class Pipeline:
             return self._grow
         if not control.has_room(len(ahead.batches), self._room(ahead)):
             return None
-        may_look = control.may_look_ahead(ahead.length - self._session.mark.length)
-        rather_checks = self._rather_checks(ahead)
-        if may_look and not rather_checks:
+        looks = control.pays_ahead(ahead.length - self._session.mark.length) and not self._rather_checks(ahead)
+        if looks and control.may_look_ahead():
             return self._begin_batch
         if (more := self._to_check(ahead)) is None:
             return None
         if more:
             return partial(self._check, more)
-        return None if rather_checks else self._begin_batch
+        return self._begin_batch if looks else None
 
     def _rather_checks(self, ahead: Ahead) -> bool:
         """Whether to check what is being verified, or is verified next, is likely of more use than to look ahead."""
@@ -213,7 +213,8 @@ class Pipeline:
         if self._checked == len(path):
             return None
         levels = max(ahead.draft.tree.depths()[: ahead.first_batch], default=0)
-        more = self._control.to_check(self._session.clock.now_ns(), ahead.first_batch, levels)
+        unchecked = len(path) - self._checked
+        more = self._control.to_check(self._session.clock.now_ns(), ahead.first_batch, unchecked, levels)
         if more is None:
             return None
         return path[: self._checked + more] if more else []

@@ -75,11 +75,13 @@ class Control:
         """Whether one batch more fits, with so many that wait for verification."""
         return waiting < MOST_AHEAD and room.levels > 0 and room.nodes >= self.outcomes
 
-    def may_look_ahead(self, unverified: int) -> bool:
-        """Whether one batch more is likely to be of use, behind so many tokens that are not verified."""
-        if self.thrift is not None and not self.thrift.pays_ahead(unverified):
-            return False
+    def may_look_ahead(self) -> bool:
+        """Whether one batch more is likely to be of use."""
         return self.edc is None or self.edc.may_look_ahead()
+
+    def pays_ahead(self, unverified: int) -> bool:
+        """Whether one batch more is worth its energy, behind so many tokens that are not verified."""
+        return self.thrift is None or self.thrift.pays_ahead(unverified)
 
     def prefers_check(self, tokens: int) -> bool:
         """Whether to check rather than look ahead, where so many tokens of what is being verified are unchecked."""
@@ -142,15 +144,15 @@ class Control:
         if self.length is not None and tokens:
             self.length.judged(tokens, accepted, survived)
 
-    def to_check(self, now_ns: int, next_tokens: int, next_steps: int) -> int | None:
-        """How many tokens more of what is being verified the drafter should check itself, with a draft of next_tokens
-        still to come, made in next_steps; 0: it should rather draft on. None: there is nobody who could say, or a check
-        takes more than it saves."""
+    def to_check(self, now_ns: int, next_tokens: int, unchecked: int, next_steps: int) -> int | None:
+        """How many tokens more of what is being verified, of which so many are unchecked, the drafter should check
+        itself, with a draft of next_tokens still to come, made in next_steps; 0: it should rather draft on. None: there
+        is nobody who could say, or a check takes more than it saves."""
         task = self._verification
         if self.tvc is None or task is None or not self.tvc.is_ready:
             return None
         tokens = self.tvc.pre_verify_tokens(task.kv_len, now_ns - task.begin_ns, next_tokens, task.rows)
-        if tokens and self.thrift is not None and not self.thrift.pays_check(tokens, next_steps):
+        if tokens and self.thrift is not None and not self.thrift.pays_check(min(tokens, unchecked), next_steps):
             return None
         return tokens
 
