@@ -65,6 +65,10 @@ class BatchLength:
         """The chance that a drafted token is, where all before it were."""
         return self._accepted.value
 
+    def tokens(self, length: int) -> float:
+        """That a batch gives, its bonus counted."""
+        return sum(self.accepted**i for i in range(length + 1))
+
     def survival(self, tokens: int) -> float:
         """The chance that what is drafted ahead behind so many drafted tokens is of use: they are all accepted, and the
         one that it begins with is right."""
@@ -82,12 +86,10 @@ class BatchLength:
         return max(lengths, key=lambda length: (self.tokens_per_ns(length, step_ns, verify_ns), -length))
 
     def tokens_per_ns(self, length: int, step_ns: float, verify_ns: float) -> float:
-        accepted = self._accepted.value
-        tokens = sum(accepted**i for i in range(length + 1))
-        survives = min(1.0, accepted**length * self._outcome.value)
+        survives = min(1.0, self.accepted**length * self._outcome.value)
         draft_ns = length * step_ns
         wait_ns = (1 - survives) * draft_ns + survives * max(0.0, draft_ns + step_ns - verify_ns)
-        return tokens / (verify_ns + wait_ns)
+        return self.tokens(length) / (verify_ns + wait_ns)
 
 
 def _mean(times: deque[float]) -> float:

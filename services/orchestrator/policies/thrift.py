@@ -6,7 +6,7 @@ does; what was drafted or checked in vain is lost.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 
 from hetspec.drafting.costs import CostCurve, DraftCosts
 from hetspec.rpc.messages import DraftPolicy
@@ -34,7 +34,7 @@ class Thrift:
     are as long as may be, and nothing is drafted ahead or checked."""
 
     length: BatchLength
-    costs: EnergyCosts | None = field(default=None)
+    costs: EnergyCosts | None = None
 
     def policy(self, base: DraftPolicy) -> DraftPolicy:
         """Of the next chain: as long as takes the least for its tokens. A tree is sized by its own costs, and where an
@@ -46,11 +46,11 @@ class Thrift:
         return replace(base, max_depth=length, max_nodes=min(base.max_nodes, length))
 
     def per_token(self, length: int) -> float:
-        """Of a batch that is drafted, then verified; (1 - a^(n+1)) / (1 - a) tokens, its bonus counted."""
+        """Of a batch that is drafted, then verified."""
         assert self.costs is not None
         costs = self.costs.in_turn
         spent = costs.round + costs.verify(1 + length) + length * costs.draft_step(1)
-        return spent / sum(self.length.accepted**i for i in range(length + 1))
+        return spent / self.length.tokens(length)
 
     def pays_ahead(self, unverified: int) -> bool:
         """Whether to draft on behind so many drafted tokens. If they are all accepted, the verifier waits a step less
