@@ -30,8 +30,7 @@ class CostCurves:
     """kv_len: positions that each row attends to.
 
     verify: a pass of the target, with what it waits for flash. draft_step: one step of the draft model, all its rows
-    through its head; none where lookup alone drafts. check: a pass of the target on the drafter's device; none where
-    that cannot. walk_row: one hidden row handed over and projected.
+    through its head; none where lookup alone drafts. walk_row: one hidden row handed over and projected.
     Energy is dynamic; static_uw is the power of the whole platform meanwhile, for whoever reckons with time.
     """
 
@@ -40,7 +39,6 @@ class CostCurves:
     verify_pj: Curve
     draft_step_ns: Curve | None
     draft_step_pj: Curve | None
-    check_pj: Curve | None
     walk_row_ns: int
     walk_row_pj: int
     static_uw: int

@@ -96,13 +96,15 @@ class Pricing:
         that holds them."""
         verify_ns, verify_pj = self._curve(Role.VERIFIER, kv_len, max_rows, ahead)
         step_ns, step_pj = self._curve(Role.DRAFTER, kv_len, max_step_rows, ahead) if self._drafts else (None, None)
-        check_pj = None
-        if self.pre_verification is None:
-            _, check_pj = self._curve(Role.PRE_VERIFIER, kv_len, max_rows, NOTHING_AHEAD)
-        row, static = self.price(WalkWork(1, 1)), sum(self.static_uw().values())
-        return CostCurves(
-            kv_len, verify_ns, verify_pj, step_ns, step_pj, check_pj, row.duration_ns, row.energy_pj, static
-        )
+        row = self.price(WalkWork(1, 1))
+        static = sum(self.static_uw().values())
+        return CostCurves(kv_len, verify_ns, verify_pj, step_ns, step_pj, row.duration_ns, row.energy_pj, static)
+
+    def check_pj(self, kv_len: int, max_rows: int) -> Curve | None:
+        """Dynamic energy of a pass of the target on the drafter's device; None where that cannot."""
+        if self.pre_verification is not None:
+            return None
+        return self._curve(Role.PRE_VERIFIER, kv_len, max_rows, NOTHING_AHEAD)[1]
 
     def plain(self, prompt_tokens: int, output_tokens: int, chunk_tokens: int) -> int:
         """Nanoseconds of plain decoding alone: the prompt in chunks, then a pass of one row and one head row a token.

@@ -18,6 +18,7 @@ class EmulatedCosts:
         self._hardware = hardware
         self._curves: dict[tuple[int, int, int], CostCurves | None] = {}
         self._known: dict[tuple[object, ...], DraftCosts] = {}
+        self._energy: dict[tuple[int, int, int], EnergyCosts] = {}
 
     def costs(self, query: CostQuery) -> DraftCosts | None:
         if (curves := self._curves_of(query)) is None:
@@ -28,8 +29,12 @@ class EmulatedCosts:
         return self._known[place]
 
     def energy(self, query: CostQuery) -> EnergyCosts | None:
-        curves = self._curves_of(query)
-        return None if curves is None else energy_of_curves(curves, query.step_rows)
+        if (curves := self._curves_of(query)) is None:
+            return None
+        if (place := _place(query)) not in self._energy:
+            check_pj = self._hardware.pricing.check_pj(curves.kv_len, query.rows)
+            self._energy[place] = energy_of_curves(curves, check_pj, query.step_rows)
+        return self._energy[place]
 
     def learn(self, took: RoundTook) -> None:
         """Nothing: how long the host takes is no matter."""

@@ -64,12 +64,12 @@ def costs_of_curves(curves: CostCurves, objective: Objective, step_rows: int) ->
     return DraftCosts(0, costs(curves.verify_ns, curves.verify_pj), draft_step)
 
 
-def energy_of_curves(curves: CostCurves, step_rows: int) -> EnergyCosts:
-    """A drafter that cannot check is not asked to, whatever it is said to cost."""
+def energy_of_curves(curves: CostCurves, check_pj: Curve | None, step_rows: int) -> EnergyCosts:
+    """check_pj: None of a drafter that cannot check: it is not asked to, whatever that is said to cost."""
     in_turn = costs_of_curves(curves, Objective.ENERGY, step_rows)
     if curves.draft_step_ns is None or not _tells_energy(curves):
         return EnergyCosts(in_turn, 0, in_turn.verify)
-    check = in_turn.verify if curves.check_pj is None else CostCurve.padded(curves.check_pj.points)
+    check = in_turn.verify if check_pj is None else CostCurve.padded(check_pj.points)
     return EnergyCosts(in_turn, _drawn(curves, curves.draft_step_ns(1)), check)
 
 
