@@ -128,7 +128,7 @@ class DrafterEngine:
                 raise ValueError(f"hidden: {len(item.hidden)} bytes, must be empty where no features are read")
             return _NO_FEATURES
         rows = rows_from_bytes(item.hidden, self._model.hidden_size)
-        committed = item.update.committed_len + len(item.update.append)
+        committed = item.update.length
         if len(rows) > max(0, committed - 1):
             raise ValueError(f"hidden: {len(rows)} rows, must be fewer than the {committed} committed tokens")
         if not np.isfinite(rows).all():

@@ -12,6 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
+from hetspec.decoding.noise import tree_noise
+from hetspec.decoding.sampling import NoiseKey
 from hetspec.decoding.tree import ROOT, TokenTree
 from hetspec.model.checkpoint import CheckpointError
 from hetspec.model.early_exit import DraftedRows
@@ -40,12 +42,14 @@ from weight_store.store import Store
 PROMPT = [3, 1, 4, 1, 5]
 TREE = TokenTree((7, 8, 9, 7, 9, 2, 8, 3, 6), (ROOT, ROOT, ROOT, 0, 0, 1, 3, 3, 5))
 LAYER, THRESHOLD = 1, -1.4
+NAN = float("nan")
 ARTEFACT = random_predictor(TINY.hidden_size, LAYER, THRESHOLD)
 
 
 def told(tree: TokenTree, seed: int = 0) -> Told:
     rng = np.random.default_rng(seed)
-    return Told(tuple(rng.uniform(0, 1, len(tree)).tolist()), tuple(rng.integers(1, 3, len(tree)).tolist()))
+    probabilities, sources = rng.uniform(0, 1, len(tree)).tolist(), rng.integers(1, 3, len(tree)).tolist()
+    return Told(tuple(probabilities), tuple(sources), 0.8 * (seed % 2), NoiseKey(seed))
 
 
 def engine_of(precision: str = "int8", threads: int = 1, budget_bytes: int = 0) -> VerifierEngine:
@@ -77,7 +81,8 @@ def dropped(tree: TokenTree, seed: int = 0) -> tuple[int, ...]:
     cache = model.new_cache()
     model.run([Span(cache, PROMPT, tree)], looks={LAYER: lambda rows: seen.append(rows.copy())})
     draft, last = told(tree, seed), PROMPT[-1]
-    drafted = DraftedRows.of(last, tree, draft.probabilities, draft.sources)
+    noise = tree_noise(tree, draft.temperature, draft.noise, len(PROMPT))
+    drafted = DraftedRows.of(last, tree, draft.probabilities, draft.sources, noise)
     embeddings = model.embeddings((last, *tree.tokens))
     kept = ARTEFACT.predictor().keeps(drafted, seen[0][len(PROMPT) - 1 :], embeddings, THRESHOLD)
     return tuple(np.flatnonzero(~kept[1:]).tolist())
@@ -155,8 +160,10 @@ def test_a_node_that_left_cannot_be_committed_and_the_session_stays_as_it_was() 
         (Told((0.5,) * 8, (1,) * 9), "early_exit.probabilities: 8 for 9 nodes"),
         (Told((0.5,) * 9, (1,) * 10), "early_exit.sources: 10 for 9 nodes"),
         (Told((*(0.5,) * 8, 1.5), (1,) * 9), "early_exit.probabilities[8] = 1.5, must be in [0, 1]"),
-        (Told((float("nan"), *(0.5,) * 8), (1,) * 9), "early_exit.probabilities[0] = nan, must be in [0, 1]"),
+        (Told((NAN, *(0.5,) * 8), (1,) * 9), "early_exit.probabilities[0] = nan, must be in [0, 1]"),
         (Told((0.5,) * 9, (*(1,) * 8, 77)), "early_exit.sources: 77 is not known"),
+        (Told((0.5,) * 9, (1,) * 9, NAN), "early_exit.temperature = nan, must be >= 0"),
+        (Told((0.5,) * 9, (1,) * 9, -0.5), "early_exit.temperature = -0.5, must be >= 0"),
     ],
 )
 def test_an_item_that_does_not_tell_of_each_node_is_refused(early_exit: Told, problem: str) -> None:

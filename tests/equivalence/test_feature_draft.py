@@ -144,7 +144,7 @@ class Told:
             for item in items:
                 update = item.update
                 self.openings.setdefault(update.session, update.append)
-                self.rows[update.session].append((update.committed_len + len(update.append), item.hidden))
+                self.rows[update.session].append((update.length, item.hidden))
             return run(engine, items, stop)
 
         monkeypatch.setattr(DrafterEngine, "run", recorded)

@@ -46,7 +46,8 @@ def drawn(tree: TokenTree, seed: int) -> tuple[DraftedRows, NDArray[np.float32],
     """The tree with probabilities, hidden rows and embeddings out of nowhere."""
     rng = np.random.default_rng(seed)
     probabilities = rng.uniform(1e-7, 1, len(tree)).tolist()
-    drafted = DraftedRows.of(3, tree, probabilities, rng.integers(1, 3, len(tree)).tolist())
+    sources = rng.integers(1, 3, len(tree)).tolist()
+    drafted = DraftedRows.of(3, tree, probabilities, sources, rng.gumbel(0, 0.8, len(tree)))
     rows, embeddings = rng.normal(0, 2, (2, 1 + len(tree), HIDDEN)).astype(np.float32)
     return drafted, rows, embeddings
 
@@ -68,7 +69,7 @@ def naive_features(
         row = normed(1 + tree.parents[one])
         bend = w["bend"] @ row + w["bend_bias"]
         wanted = w["wanted"] @ row + w["wanted_bias"] + w["bent"] @ (bend / (1 + np.exp(-bend)))
-        return float(wanted @ (w["held"] @ embeddings[1 + one].astype(np.float64)))
+        return float(wanted @ (w["held"] @ embeddings[1 + one].astype(np.float64)) + drafted.noise[1 + one])
 
     siblings = [other for other in range(len(tree)) if tree.parents[other] == tree.parents[node]]
     rank = sum((-drafted.log_probabilities[1 + o], o) < (-drafted.log_probabilities[1 + node], node) for o in siblings)
@@ -77,7 +78,8 @@ def naive_features(
     asked = w["asked"] @ normed(1 + tree.parents[node]) + w["asked_bias"]
     agreement = float(asked @ (w["answered"] @ normed(1 + node) + w["answered_bias"]))
     sides = [*(w["above"] @ normed(1 + tree.parents[node])), *(w["own"] @ normed(1 + node))]
-    return [*draft, match(node), match(node) - max(map(match, siblings)), agreement, *sides]
+    beside = match(node) - max(map(match, siblings))
+    return [*draft, match(node), beside, agreement, float(drafted.noise[1 + node]), *sides]
 
 
 def naive_chances(
@@ -132,7 +134,7 @@ def test_trees_one_after_another_have_the_chances_of_each_alone(several: list[To
         ),
         *(
             np.concatenate([getattr(d, name) for d, _, _ in alone])
-            for name in ("tokens", "log_probabilities", "sources")
+            for name in ("tokens", "log_probabilities", "sources", "noise")
         ),
     )
     predictor = Predictor(random_weights(), EPS)
@@ -216,7 +218,7 @@ BROKEN_CONFIGS: dict[str, Callable[[dict[str, Any]], Any]] = {
     r"unknown fields \['more'\]": lambda c: c | {"more": 1},
     r"missing \['threshold'\]": lambda c: {k: v for k, v in c.items() if k != "threshold"},
     "format = 'gguf'": lambda c: c | {"format": "gguf"},
-    "version = 1, must be 2": lambda c: c | {"version": 1},
+    "version = 2, must be 3": lambda c: c | {"version": 2},
     "version = True": lambda c: c | {"version": True},
     "layer = 0": lambda c: c | {"layer": 0},
     "rank = 4.0": lambda c: c | {"rank": 4.0},

@@ -5,8 +5,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hetspec.decoding.noise import NOISE_MAX, _philox, best_perturbed, gumbel
-from hetspec.decoding.sampling import NoiseKey
+from hetspec.decoding.choose import choose
+from hetspec.decoding.noise import NOISE_MAX, _philox, best_perturbed, gumbel, tree_noise
+from hetspec.decoding.sampling import NoiseKey, Sampling
+from hetspec.decoding.tree import TokenTree
+from tests.unit.strategies import trees
 
 # Random123 v1.14.0, tests/kat_vectors, "philox4x32 10": counter, key, output.
 KNOWN_ANSWERS = [
@@ -47,6 +50,23 @@ def test_philox_gives_the_published_known_answers(counter: str, key: str, output
 
 
 index = st.integers(0, 2**32 - 1)
+
+
+@given(trees(12), st.integers(0, 99), st.sampled_from([0.0, 0.3, 0.8, 2.0]))
+def test_the_noise_of_a_tree_decides_among_its_siblings_as_the_target_does(
+    tree: TokenTree, seed: int, temperature: float
+) -> None:
+    rng, key, first = np.random.default_rng(seed), NoiseKey(seed), 7
+    logits = rng.normal(0, 2, 12).astype(np.float32)
+    ahead = tree_noise(tree, temperature, key, first)
+    for parent, depth in zip([-1, *range(len(tree))], [0, *tree.depths()], strict=True):
+        nodes = [node for node in range(len(tree)) if tree.parents[node] == parent]
+        if nodes:
+            tokens = [tree.tokens[node] for node in nodes]
+            only = np.full(12, -np.inf, np.float32)
+            only[tokens] = logits[tokens]
+            best = max(nodes, key=lambda node: (logits[tree.tokens[node]] + ahead[node], -tree.tokens[node]))
+            assert tree.tokens[best] == choose(only, Sampling(temperature), key, first + depth)
 
 
 @given(st.integers(0, 2**64 - 1), index, index, index, st.lists(index, min_size=1, max_size=5))

@@ -14,9 +14,11 @@ from hetspec.model.checkpoint.draft_checkpoint import DraftCheckpoint
 from hetspec.model.config import ModelConfig
 from hetspec.training.corpus.choosing import TOP
 from hetspec.training.corpus.said import Said
+from hetspec.training.draft.averaging import average_drafts
 from hetspec.training.draft.folder import write_draft
 from hetspec.training.draft.initial import continued_student, new_student
 from hetspec.training.draft.student import Student
+from hetspec.training.errors import TrainingError
 from hetspec.training.evaluation.follow import Follower
 from hetspec.training.speculation.open_draft import OpenDraft
 from hetspec.training.target import Target
@@ -105,8 +107,8 @@ def test_what_was_trained_is_what_is_served(kind: str, head_tokens: int, tmp_pat
         np.testing.assert_allclose(one.logits, theirs[one.step][starts - first], rtol=1e-3, atol=1e-3)
 
 
-@pytest.mark.parametrize("layers", [2, 3])
-def test_a_draft_that_is_trained_on_begins_as_it_was_however_many_layers_are_added(layers: int, tmp_path: Path):
+@pytest.mark.parametrize(("layers", "left"), [(2, range(60)), (3, range(60)), (2, range(1, 60, 3))])
+def test_a_draft_that_is_trained_on_begins_as_it_was_whatever_is_added_or_left_out(layers: int, left, tmp_path: Path):
     target = Target.open(make_checkpoint(tmp_path / "target", "llama3"), tmp_path / "packs", "float32")
     config = _draft_of(target.checkpoint.config, "features", 60)
     trained = new_student(config, target.checkpoint, np.arange(60), 0.7, seed=0)
@@ -116,10 +118,43 @@ def test_a_draft_that_is_trained_on_begins_as_it_was_however_many_layers_are_add
     write_draft(tmp_path / "draft", trained, np.arange(60), target)
 
     draft = DraftCheckpoint(tmp_path / "draft", target.checkpoint)
-    student = continued_student(replace(config, n_layers=layers), draft, target.checkpoint)
+    longer = replace(config, n_layers=layers, head_vocab_size=len(left))
+    student = continued_student(longer, draft, np.array(left), target.checkpoint)
     said = _random_text(np.random.default_rng(0), config)
     for mine, theirs in zip(_unrolled(student, said, 1), _unrolled(trained, said, 1), strict=True):
-        np.testing.assert_array_equal(mine, theirs)
+        np.testing.assert_allclose(mine, theirs[:, list(left)], rtol=0, atol=1e-6 * (len(left) < 60))
+
+
+def test_an_average_has_the_mean_of_all_weights_and_the_tokens_that_all_know(tmp_path: Path):
+    target = Target.open(make_checkpoint(tmp_path / "target", "llama3"), tmp_path / "packs", "float32")
+    heads = [np.arange(60), np.arange(10, 80)]
+    for place, head_ids in enumerate(heads):
+        config = _draft_of(target.checkpoint.config, "features", len(head_ids))
+        student = new_student(config, target.checkpoint, head_ids, 0.7, seed=place)
+        with torch.no_grad():
+            student.feature_norm.mul_(1 + place)
+        write_draft(tmp_path / str(place), student, head_ids, target)
+    average_drafts([tmp_path / "0", tmp_path / "1"], tmp_path / "mean", target, tmp_path)
+    first, second, mean = (DraftCheckpoint(tmp_path / name, target.checkpoint) for name in ("0", "1", "mean"))
+    assert mean.head_ids().tolist() == list(range(10, 60))
+    np.testing.assert_allclose(
+        mean.tensor("head"), (first.tensor("head")[10:] + second.tensor("head")[:50]) / 2, atol=1e-3
+    )
+    for name in ("feature_norm", "feature_mix", "embed_mix", "layers.1.down"):
+        size = len(mean.rows(name, 0, mean.config.hidden_size))
+        one, other = (draft.rows(name, 0, size) for draft in (first, second))
+        np.testing.assert_allclose(mean.rows(name, 0, size), (one + other) / 2, rtol=2e-3, atol=1e-4)
+
+
+def test_drafts_of_different_shapes_have_no_average(tmp_path: Path):
+    target = Target.open(make_checkpoint(tmp_path / "target", "llama3"), tmp_path / "packs", "float32")
+    for layers in (1, 2):
+        config = replace(_draft_of(target.checkpoint.config, "features", 60), n_layers=layers)
+        write_draft(
+            tmp_path / str(layers), new_student(config, target.checkpoint, np.arange(60), 0.7, 0), np.arange(60), target
+        )
+    with pytest.raises(TrainingError, match="of another shape"):
+        average_drafts([tmp_path / "1", tmp_path / "2"], tmp_path / "mean", target, tmp_path)
 
 
 def _draft_of(target: ModelConfig, kind: str, head_tokens: int) -> ModelConfig:

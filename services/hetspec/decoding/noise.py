@@ -18,6 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hetspec.decoding.sampling import NoiseKey
+from hetspec.decoding.tree import TokenTree
 from hetspec.jit import part
 
 NOISE_MAX = -math.log(-math.log(1 - 2.0**-53))
@@ -104,6 +105,18 @@ def gumbel(ids: NDArray[np.intp], key: NoiseKey, position: int) -> NDArray[np.fl
     _uniforms(ids, stream_of(key, position), uniforms)
     noise: NDArray[np.float64] = -np.log(-np.log(uniforms))
     return noise
+
+
+def tree_noise(tree: TokenTree, temperature: float, key: NoiseKey, position: int) -> NDArray[np.float64]:
+    """By how much each node's token is ahead where it stands: temperature * noise, which weighs as a logit. [nodes]
+
+    position: of the first level.
+    """
+    ahead, tokens, levels = np.zeros(len(tree)), np.array(tree.tokens, np.intp), np.array(tree.depths())
+    if temperature:
+        for level in np.unique(levels):
+            ahead[levels == level] = gumbel(tokens[levels == level], key, position + int(level) - 1)
+    return ahead * temperature
 
 
 def best_perturbed(

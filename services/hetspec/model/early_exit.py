@@ -23,7 +23,7 @@ Rows = NDArray[np.float32]  # [rows, hidden]
 Weights = Mapping[str, NDArray[np.float32]]
 
 DRAFT_FEATURES = 5  # see `draft_features`
-MATCHES = 3  # see `Predictor.features`
+MATCHES = 4  # see `Predictor._features`
 _LEAST_LOG = -14.0  # of a draft's probability
 _LEAST = 1e-30  # below what is told apart, and no zero
 
@@ -33,22 +33,32 @@ class DraftedRows:
     """Trees as rows, tree after tree, a root before its nodes and parents before their children; each [rows].
 
     parents: int64, the row of a node's parent, -1 for a root. tokens: int64. log_probabilities: float32, the draft's of
-    a node given its parent. sources: int64, drafter_pb2.DraftSource. Both are 0 for a root.
+    a node given its parent. sources: int64, drafter_pb2.DraftSource. noise: float32, as of
+    `hetspec.decoding.noise.tree_noise`. The last three are 0 for a root.
     """
 
     parents: NDArray[np.int64]
     tokens: NDArray[np.int64]
     log_probabilities: NDArray[np.float32]
     sources: NDArray[np.int64]
+    noise: NDArray[np.float32]
 
     @classmethod
-    def of(cls, last: int, tree: TokenTree, probabilities: Sequence[float], sources: Sequence[int]) -> Self:
+    def of(
+        cls,
+        last: int,
+        tree: TokenTree,
+        probabilities: Sequence[float],
+        sources: Sequence[int],
+        noise: Sequence[float] | NDArray[np.floating],
+    ) -> Self:
         """One tree below the token `last`."""
         return cls(
             np.array([-1, *(parent + 1 for parent in tree.parents)]),
             np.array([last, *tree.tokens]),
             np.log(np.maximum([1.0, *probabilities], _LEAST)).astype(np.float32),
             np.array([0, *sources]),
+            np.array([0.0, *noise], np.float32),
         )
 
     @property
@@ -129,19 +139,20 @@ class Predictor:
         return kept
 
     def _features(self, drafted: DraftedRows, rows: Rows, embeddings: Rows) -> NDArray[np.float32]:
-        """[nodes, features]: the draft's; how far the token is what is wanted, and how far beside the best sibling; how
-        the rows agree; of the parent's row; of the own."""
+        """[nodes, features]: the draft's; how far the token is what is wanted, its noise added, and how far beside the
+        best sibling; how the rows agree; the noise; of the parent's row; of the own."""
         w, nodes = self._weights, drafted.nodes
         parents, family = np.unique(drafted.parents[nodes], return_inverse=True)
         normed = rms_norm(rows, self._eps)
         wanted, bend, asked, above = self._of_parent(normed[parents])
         answered, own = self._of_node(normed[nodes])
         wanted = wanted + w["wanted_bias"] + lively(bend + w["bend_bias"]) @ w["bent"].T
-        match = np.einsum("nr,nr->n", wanted[family], embeddings[nodes] @ w["held"].T)
+        noise = drafted.noise[nodes]
+        match = np.einsum("nr,nr->n", wanted[family], embeddings[nodes] @ w["held"].T) + noise
         best = np.full(len(parents), -np.inf, np.float32)
         np.maximum.at(best, family, match)
         agreement = np.einsum("na,na->n", (asked + w["asked_bias"])[family], answered + w["answered_bias"])
-        told = np.stack((match, match - best[family], agreement), 1)
+        told = np.stack((match, match - best[family], agreement, noise), 1)
         return np.concatenate((draft_features(drafted), told, above[family], own), 1)
 
 

@@ -19,7 +19,7 @@ class EarlyExitConfig(ArtefactConfig):
     """See hetspec.model.checkpoint.early_exit_folder."""
 
     FORMAT: ClassVar[str] = "hetspec-early-exit"
-    VERSION: ClassVar[int] = 2
+    VERSION: ClassVar[int] = 3
 
     hidden_size: int
     rms_eps: float

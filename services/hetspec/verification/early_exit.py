@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 import numpy as np
 from numpy.typing import NDArray
 
+from hetspec.decoding.noise import tree_noise
 from hetspec.model.early_exit import DraftedRows
 from hetspec.model.early_exit_artefact import EarlyExitArtefact
 from hetspec.model.transformer import Look, Rows, Transformer
@@ -52,7 +54,8 @@ class EarlyExit:
         """rows: of the item's last token, which stays, and its nodes."""
         assert item.early_exit is not None
         told, last = item.early_exit, item.update.append[-1]
-        drafted = DraftedRows.of(last, item.tree, told.probabilities, told.sources)
+        noise = tree_noise(item.tree, told.temperature, told.noise, item.update.length)
+        drafted = DraftedRows.of(last, item.tree, told.probabilities, told.sources, noise)
         embeddings = self._transformer.embeddings((last, *item.tree.tokens))
         kept = self._predictor.keeps(drafted, rows, embeddings, self._threshold)
         kept[0] = True
@@ -60,7 +63,7 @@ class EarlyExit:
 
 
 def check_early_exit(item: VerifyItem) -> None:
-    """Raises ValueError unless each node of the tree has its probability and its source."""
+    """Raises ValueError unless each node of the tree has its probability and its source, and the target can choose."""
     told, nodes = item.early_exit, len(item.tree)
     if told is None:
         return
@@ -70,5 +73,7 @@ def check_early_exit(item: VerifyItem) -> None:
     for i, probability in enumerate(told.probabilities):
         if not 0 <= probability <= 1:
             raise ValueError(f"early_exit.probabilities[{i}] = {probability}, must be in [0, 1]")
+    if not 0 <= told.temperature < math.inf:
+        raise ValueError(f"early_exit.temperature = {told.temperature}, must be >= 0")
     if unknown := set(told.sources) - _SOURCES:
         raise ValueError(f"early_exit.sources: {min(unknown)} is not known")

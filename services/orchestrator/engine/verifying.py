@@ -141,7 +141,8 @@ def _early_exit(session: Session, replica: Replica[VerifyItem, HiddenStates], dr
     at = Exit(1 - told.exit_layer / told.layers, told.exit_recall)
     if session.lever is not None and not session.lever.may_leave(at):
         return None
-    return EarlyExit(draft.probabilities, draft.sources)
+    request = session.request
+    return EarlyExit(draft.probabilities, draft.sources, request.sampling.temperature, request.noise)
 
 
 def _rows_of(session: Session, enough: HiddenRows) -> HiddenRows:

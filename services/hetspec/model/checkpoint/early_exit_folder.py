@@ -1,7 +1,7 @@
 """A folder that holds an early-exit predictor.
 
 config.json, every key of it and no other:
-    {"format": "hetspec-early-exit", "version": 2, "target": {"name": ..., "fingerprint": ...},
+    {"format": "hetspec-early-exit", "version": 3, "target": {"name": ..., "fingerprint": ...},
      "draft": {"name": ..., "fingerprint": ...}, "hidden_size": h, "rms_eps": ..., "layer": ..., "rank": r,
      "bends": b, "answers": a, "row_features": k, "units": u, "recall": ..., "threshold": ...}
 Rows are read after `layer` layers. Nodes whose log chance is below `threshold` are dropped; null: none is. `recall` is

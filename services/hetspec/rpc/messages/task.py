@@ -23,6 +23,11 @@ class SessionUpdate:
     append: tuple[int, ...] = ()
     fork_of: str = ""
 
+    @property
+    def length(self) -> int:
+        """Tokens that are committed behind it."""
+        return self.committed_len + len(self.append)
+
     def to_pb(self) -> common_pb2.SessionUpdate:
         return common_pb2.SessionUpdate(
             session=self.session,

@@ -5,8 +5,16 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import IntEnum
 
+from hetspec.decoding.sampling import NoiseKey
 from hetspec.decoding.tree import TokenTree
-from hetspec.rpc.messages.decoding import Rows, rows_to_bytes, tree_from_pb, tree_to_pb
+from hetspec.rpc.messages.decoding import (
+    Rows,
+    noise_from_pb,
+    noise_to_pb,
+    rows_to_bytes,
+    tree_from_pb,
+    tree_to_pb,
+)
 from hetspec.rpc.messages.task import SessionUpdate
 from hetspec.v1 import drafter_pb2, verifier_pb2
 
@@ -19,19 +27,27 @@ class HiddenRows(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class EarlyExit:
-    """Nodes may leave the pass early; what the draft thought of each: probabilities given its parent, sources as in
-    drafter_pb2.DraftSource."""
+    """Nodes may leave the pass early; what is known of each: the draft's probabilities given its parent, sources as in
+    drafter_pb2.DraftSource; and by what the target chooses behind it."""
 
     probabilities: tuple[float, ...]
     sources: tuple[int, ...]
+    temperature: float = 0.0
+    noise: NoiseKey = NoiseKey(0)
 
     def to_pb(self) -> verifier_pb2.EarlyExit:
         sources = [drafter_pb2.DraftSource.ValueType(source) for source in self.sources]
-        return verifier_pb2.EarlyExit(probabilities=self.probabilities, sources=sources)
+        return verifier_pb2.EarlyExit(
+            probabilities=self.probabilities,
+            sources=sources,
+            temperature=self.temperature,
+            noise=noise_to_pb(self.noise),
+        )
 
     @classmethod
     def from_pb(cls, pb: verifier_pb2.EarlyExit) -> EarlyExit:
-        return cls(tuple(pb.probabilities), tuple(int(source) for source in pb.sources))
+        sources = tuple(int(source) for source in pb.sources)
+        return cls(tuple(pb.probabilities), sources, pb.temperature, noise_from_pb(pb.noise))
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,6 +15,7 @@ from hetspec.training.cache import DEFAULT_CACHE
 from hetspec.training.commands.measured import Measured
 from hetspec.training.commands.options import AsJson, CacheDir, TargetPath, Threads, telling, write_report
 from hetspec.training.draft.distillation import Course
+from hetspec.training.draft.head_loss import Teaching
 from hetspec.training.draft.loss import LossOptions
 from hetspec.training.draft.plan import DraftPlan
 from hetspec.training.draft.training import DraftTraining
@@ -42,10 +43,18 @@ class Shape:
     layers: Annotated[
         int | None, Option(min=1, help="Layers, of the target's own shape; default: 1, or those of --begin-from.")
     ] = None
-    vocab: Annotated[int, Option(min=0, help="Tokens that its head knows, the most frequent; 0: all.")] = 12_000
+    vocab: Annotated[
+        int | None,
+        Option(
+            min=0,
+            help="Tokens that its head knows, the most frequent; 0: all; default: 12000, or those of --begin-from.",
+        ),
+    ] = None
     begin_from: Annotated[
         Path | None,
-        Option(help="A draft folder to train further: its shape and its head are kept; --layers may add layers."),
+        Option(
+            help="A draft folder to train further: its shape is kept; --layers may add layers, --vocab take tokens."
+        ),
     ] = None
 
 
@@ -62,10 +71,14 @@ class Learning:
     sampled: Annotated[
         int, Option(min=0, help="Tokens of the head that a batch is taught against, beside the target's; 0: all.")
     ] = 1500
+    agreement: Annotated[
+        float,
+        Option(min=0.0, max=1.0, help="Share of the chance to choose as the target does in what is taught."),
+    ] = 0.0
     seed: Annotated[int, Option(min=0, help="Of everything that is drawn.")] = 0
 
     def course(self) -> Course:
-        loss = LossOptions(self.steps, sampled=self.sampled)
+        loss = LossOptions(self.steps, sampled=self.sampled, teaching=Teaching(self.agreement))
         return Course(self.seed, self.epochs, self.rate, self.batch, self.first_alone, loss)
 
 

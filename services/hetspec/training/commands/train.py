@@ -12,6 +12,7 @@ app = typer.Typer(
     cls=late_verbs(
         {
             "draft": f"{_HERE}.draft:train_draft",
+            "average": f"{_HERE}.average:train_average",
             "early-exit": f"{_HERE}.early_exit:train_early_exit",
             "acceptance": f"{_HERE}.acceptance:train_acceptance",
         }

@@ -42,15 +42,21 @@ def new_student(
     return student
 
 
-def continued_student(config: ModelConfig, draft: DraftCheckpoint, target: Checkpoint) -> Student:
+def continued_student(
+    config: ModelConfig, draft: DraftCheckpoint, head_ids: NDArray[np.int64], target: Checkpoint
+) -> Student:
     """One that was trained before. config: the draft's own, or one of more layers: each of those is the target's last
-    one, except that it adds nothing to what it reads until it is trained."""
+    one, except that it adds nothing to what it reads until it is trained. head_ids: the draft's own, or some of them.
+    """
+    known = np.searchsorted(draft.head_ids(), head_ids)
     student = Student(config, torch.from_numpy(np.array(target.tensor("embed"))))
     with torch.no_grad():
         for name, parameter in student.named_parameters():
             name = name.removesuffix(".weight")
             if (new := _new_layer(name, draft.config.n_layers, target)) is not None:
                 parameter.copy_(new)
+            elif name == "head":
+                parameter.copy_(_tensor(draft, name)[known])
             else:
                 parameter.copy_(torch.from_numpy(np.array(draft.rows(name, 0, len(parameter)))))
     return student

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import torch
 from torch import Tensor
 from torch.nn import functional as f
 
 from hetspec.training.draft.batches import Batch, shifted
-from hetspec.training.draft.head_loss import SampledHead, head_loss
+from hetspec.training.draft.head_loss import SampledHead, Teaching, head_loss
 from hetspec.training.draft.student import Student
 from hetspec.training.draft.student_layer import norm
 
@@ -19,7 +19,7 @@ class LossOptions:
     """steps: of a chain. decay: weight of a step, against the one before. later_share: of the positions behind which
     the steps after the first are scored. teacher_tokens: of the target's best. sampled: other tokens of the head that
     a batch's softmax looks at; 0: all. feature_weight: of the distance between what a step gives and the target's row
-    there, which the next step reads (EAGLE, arXiv 2401.15077).
+    there, which the next step reads (EAGLE, arXiv 2401.15077). teaching: of a step's tokens.
     """
 
     steps: int = 3
@@ -28,6 +28,7 @@ class LossOptions:
     teacher_tokens: int = 8
     sampled: int = 1500
     feature_weight: float = 0.0
+    teaching: Teaching = field(default_factory=Teaching)
 
 
 def draft_loss(student: Student, batch: Batch, options: LossOptions, generator: torch.Generator) -> Tensor:
@@ -64,7 +65,7 @@ def _cross_entropy(
     head, sampled = student.head.weight, None
     if options.sampled:
         sampled = SampledHead.draw(ids, len(head), options.sampled, generator)
-    return head_loss(student.normed(output[scored]), head, ids, teacher, weights[scored], sampled)
+    return head_loss(student.normed(output[scored]), head, ids, teacher, weights[scored], sampled, options.teaching)
 
 
 def _distance(output: Tensor, batch: Batch, step: int) -> Tensor:

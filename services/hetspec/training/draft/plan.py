@@ -9,13 +9,15 @@ from hetspec.model.config import ModelConfig
 from hetspec.training.corpus.shard_list import CorpusRecipe
 from hetspec.training.draft.distillation import Course
 
+USUAL_HEAD = 12_000  # tokens
+
 
 @dataclass(frozen=True, slots=True)
 class DraftPlan:
-    """kind: "features" or "independent". head_tokens: that the head knows; 0: all. rows: of the target's own
-    conversations. corpus: a folder of shards to take instead of all of that. work: where what is unfinished is kept.
-    begin_from: a draft folder of the same target, whose shape and head are kept, but for layers that are added.
-    layers: None: those of `begin_from`, or one.
+    """kind: "features" or "independent". rows: of the target's own conversations. corpus: a folder of shards to take
+    instead of all of that. work: where what is unfinished is kept. begin_from: a draft folder of the same target, whose
+    shape is kept, but for layers that are added and tokens of the head that are left out. layers: None: those of
+    `begin_from`, or one. head_tokens: that the head knows; 0: all; None: those of `begin_from`, or `USUAL_HEAD`.
     """
 
     target: Path
@@ -24,7 +26,7 @@ class DraftPlan:
     cache_dir: Path
     kind: str = "features"
     layers: int | None = None
-    head_tokens: int = 12_000
+    head_tokens: int | None = None
     rows: int = 1_000_000
     prompts: tuple[Path, ...] = ()
     texts: tuple[Path, ...] = ()
@@ -43,7 +45,8 @@ class DraftPlan:
     def model(self, target: ModelConfig, head_tokens: int, begun: ModelConfig | None) -> ModelConfig:
         """The shape of `begun`, or the target's, a few layers high."""
         if begun is not None:
-            return replace(begun, n_layers=self.layers or begun.n_layers)
+            left = head_tokens if head_tokens < begun.head_rows else begun.head_vocab_size
+            return replace(begun, n_layers=self.layers or begun.n_layers, head_vocab_size=left)
         return replace(
             target,
             name=f"{target.name} draft",

@@ -31,7 +31,7 @@ from hetspec.training.draft.folder import write_draft
 from hetspec.training.draft.head_vocabulary import always_known, choose_head_ids, count_tokens
 from hetspec.training.draft.initial import continued_student, new_student
 from hetspec.training.draft.monitor import accept_length
-from hetspec.training.draft.plan import DraftPlan
+from hetspec.training.draft.plan import USUAL_HEAD, DraftPlan
 from hetspec.training.draft.student import Student
 from hetspec.training.errors import TrainingError
 from hetspec.training.evaluation.evaluation import Decoding, Evaluation, Trial
@@ -57,7 +57,7 @@ class DraftTraining:
         self._begun = self._open_begun()
         self._check_layers()
         self._always = always_known(self._target.text)
-        if 0 < plan.head_tokens < len(self._always):
+        if plan.head_tokens is not None and 0 < plan.head_tokens < len(self._always):
             least = f"must be 0 or at least {len(self._always)}, for the tokens of the chat template"
             raise TrainingError(f"head tokens = {plan.head_tokens}, {least}")
 
@@ -98,13 +98,16 @@ class DraftTraining:
             raise TrainingError(f"layers = {self._plan.layers}, {bound}")
 
     def _head_ids(self, shards: Sequence[Shard]) -> NDArray[np.int64]:
-        if self._begun is not None:
-            return self._begun.head_ids().astype(np.int64)
         size, wanted = self._target.checkpoint.config.vocab_size, self._plan.head_tokens
-        if not 0 < wanted < size:
-            return np.arange(size, dtype=np.int64)
+        known = np.arange(size, dtype=np.int64)
+        if self._begun is not None:
+            known = self._begun.head_ids().astype(np.int64)
+        elif wanted is None:
+            wanted = USUAL_HEAD
+        if not wanted or wanted >= len(known):
+            return known
         counts = count_tokens(chain.from_iterable(shard.read() for shard in shards), size)
-        return choose_head_ids(counts, wanted, self._always)
+        return known[choose_head_ids(counts[known], wanted, np.searchsorted(known, self._always).tolist())]
 
     def _fit(self, shards: Sequence[Shard], head_ids: NDArray[np.int64]) -> Student:
         plan, target = self._plan, self._target.checkpoint
@@ -128,7 +131,7 @@ class DraftTraining:
     def _student(self, config: ModelConfig, head_ids: NDArray[np.int64], some: Said) -> Student:
         target = self._target.checkpoint
         if self._begun is not None:
-            return continued_student(config, self._begun, target)
+            return continued_student(config, self._begun, head_ids, target)
         sizes = np.sqrt(np.mean(np.square(some.hidden.astype(np.float32)), axis=1))
         scale = float(np.median(sizes))  # the first row of a text is often far larger than the others
         return new_student(config, target, head_ids, scale, self._plan.course.seed)

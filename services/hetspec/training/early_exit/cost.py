@@ -30,7 +30,7 @@ def measure_cost(config: EarlyExitConfig, predictor: Predictor, target: Transfor
         target.run([Span(cache, [0], tree)])
         cache.length -= 1
 
-    drafted = DraftedRows.of(0, tree, [0.5] * nodes, [0] * nodes)
+    drafted = DraftedRows.of(0, tree, [0.5] * nodes, [0] * nodes, [0.0] * nodes)
     rows = np.ones((1 + nodes, config.hidden_size), np.float32)
     pass_ns = _median_ns(verify)
     predictor_ns = _median_ns(lambda: predictor.log_chances(drafted, rows, rows))

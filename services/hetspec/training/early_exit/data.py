@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
-from hetspec.decoding.tree import ROOT, TokenTree
 from hetspec.model.early_exit import DraftedRows, Rows
 from hetspec.training.speculation.replay import ReplayedRound
 
@@ -18,12 +17,23 @@ Stored = NDArray[np.float16]
 
 
 @dataclass(frozen=True, slots=True)
+class SeenTree:
+    """What the target says of a tree below the token `last`. rows: of `last` and the nodes, by the number of layers.
+    choices: what follows each of these. noise: of each node's token."""
+
+    last: int
+    rows: Mapping[int, Rows]
+    choices: Sequence[int]
+    noise: NDArray[np.float64]
+
+
+@dataclass(frozen=True, slots=True)
 class Trees:
     """Many drafted trees with what became of them; arrays of [rows] as `drafted` has them.
 
-    prompts: int64, the number of the prompt. choices: int64, what the target chose to follow the row; NO_CHOICE off the
-    accepted path. accepted: bool, whether on the accepted path; true for a root. hidden: float16 [rows, hidden_size] by
-    the number of layers.
+    prompts: int64, the number of the prompt. choices: int64, what the target chooses to follow the row, on the accepted
+    path or not; NO_CHOICE behind what ends an answer. accepted: bool, whether on the accepted path; true for a root.
+    hidden: float16 [rows, hidden_size] by the number of layers.
     """
 
     drafted: DraftedRows
@@ -36,15 +46,13 @@ class Trees:
         return int(np.count_nonzero(self.drafted.parents < 0))
 
     @classmethod
-    def of(cls, prompt: int, one: ReplayedRound, last: int, rows: Mapping[int, Rows]) -> Self:
-        """A round's tree below the token `last`. rows: of `last` and the nodes, by the number of layers."""
-        draft, path = one.draft, [0, *(1 + node for node in one.accepted)]
-        accepted, choices = np.zeros(1 + len(draft.tree), np.bool_), np.full(1 + len(draft.tree), NO_CHOICE)
-        accepted[path] = True
-        choices[path[: len(one.emitted)]] = one.emitted
-        drafted = DraftedRows.of(last, draft.tree, draft.probabilities, draft.sources)
-        hidden = {layer: stored(found) for layer, found in rows.items()}
-        return cls(drafted, np.full(len(accepted), prompt), choices, accepted, hidden)
+    def of(cls, prompt: int, one: ReplayedRound, seen: SeenTree) -> Self:
+        """A round's tree."""
+        draft, accepted = one.draft, np.zeros(1 + len(one.draft.tree), np.bool_)
+        accepted[[0, *(1 + node for node in one.accepted)]] = True
+        drafted = DraftedRows.of(seen.last, draft.tree, draft.probabilities, draft.sources, seen.noise)
+        hidden = {layer: stored(found) for layer, found in seen.rows.items()}
+        return cls(drafted, np.full(len(accepted), prompt), np.array(seen.choices), accepted, hidden)
 
     @classmethod
     def joined(cls, parts: Sequence[Trees]) -> Self:
@@ -61,6 +69,7 @@ class Trees:
             all_of(lambda part: part.drafted.tokens),
             all_of(lambda part: part.drafted.log_probabilities),
             all_of(lambda part: part.drafted.sources),
+            all_of(lambda part: part.drafted.noise),
         )
         return cls(
             drafted,
@@ -85,9 +94,8 @@ class Trees:
         place = np.full(len(wanted) + 1, -1)  # the last for the roots' parents
         place[kept] = np.arange(len(kept))
         old = self.drafted
-        drafted = DraftedRows(
-            place[old.parents[kept]], old.tokens[kept], old.log_probabilities[kept], old.sources[kept]
-        )
+        logs, sources, noise = old.log_probabilities[kept], old.sources[kept], old.noise[kept]
+        drafted = DraftedRows(place[old.parents[kept]], old.tokens[kept], logs, sources, noise)
         hidden = {layer: rows[kept] for layer, rows in self.hidden.items()}
         return Trees(drafted, self.prompts[kept], self.choices[kept], self.accepted[kept], hidden)
 
@@ -112,22 +120,6 @@ class Texts:
         return cls(
             np.concatenate([part.tokens for part in parts]), hidden, np.concatenate([part.final for part in parts])
         )
-
-
-def without_others(one: ReplayedRound) -> ReplayedRound:
-    """The round with the nodes of its tree that hang below accepted ones, in their order."""
-    tree, draft, passed = one.draft.tree, one.draft, {ROOT, *one.accepted}
-    kept = [node for node, parent in enumerate(tree.parents) if parent in passed]
-    place = {ROOT: ROOT, **{node: new for new, node in enumerate(kept)}}
-    smaller = TokenTree(tuple(tree.tokens[node] for node in kept), tuple(place[tree.parents[node]] for node in kept))
-    drafted = replace(
-        draft,
-        tree=smaller,
-        probabilities=tuple(draft.probabilities[node] for node in kept),
-        sources=tuple(draft.sources[node] for node in kept),
-        entropies=(),
-    )
-    return replace(one, draft=drafted, accepted=tuple(place[node] for node in one.accepted))
 
 
 def stored(rows: NDArray[np.floating]) -> Stored:

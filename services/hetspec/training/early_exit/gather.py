@@ -15,8 +15,8 @@ from hetspec.training.corpus.generation import Generator
 from hetspec.training.corpus.prompts import NO_CATEGORY, Prompt
 from hetspec.training.corpus.talk import ANSWERED
 from hetspec.training.corpus.talks import Talks
-from hetspec.training.early_exit.data import Texts, Trees, without_others
-from hetspec.training.early_exit.first_layers import FirstLayers
+from hetspec.training.early_exit.data import Texts, Trees
+from hetspec.training.early_exit.reader import Reader
 from hetspec.training.errors import TrainingError
 from hetspec.training.speculation.answers import AT_ONCE, Answer, Answerer, Question
 from hetspec.training.speculation.open_draft import DraftParts, OpenDraft
@@ -57,16 +57,13 @@ def temperature_of(number: int) -> float:
     return TEMPERATURES[number % len(TEMPERATURES)]
 
 
-def every_tree_whole(prompt: int) -> bool:
-    """As it is measured."""
-    return True
+def nothing(prompt: int) -> bool:
+    return False
 
 
 class TreeGatherer:
-    """Grows trees along the target's own answers, with its rows after some layers. Closes what it opens: use it with
-    `with`.
-
-    A prompt's trees are whole, or have only what hangs below accepted nodes; then its text is kept too.
+    """Grows trees along the target's own answers, with its rows after some layers and what it chooses behind each node.
+    Closes what it opens: use it with `with`.
     """
 
     def __init__(
@@ -75,14 +72,14 @@ class TreeGatherer:
         draft: OpenDraft,
         growing: Growing,
         layers: Sequence[int],
-        is_whole: Callable[[int], bool] = every_tree_whole,
+        keeps_text: Callable[[int], bool] = nothing,
     ) -> None:
-        """is_whole: by the prompt's number, whether its trees are."""
-        self._growing, self._is_whole = growing, is_whole
+        """keeps_text: of the prompt of that number, with its answer."""
+        self._growing, self._keeps_text = growing, keeps_text
         self._room = room = min(_CONTEXT_TOKENS, target.checkpoint.config.max_context)
         nodes, threads = growing.nodes, growing.threads
         self._answerer = Answerer.open(target, threads=threads, max_context=room)
-        self._first_layers = FirstLayers.open(target, layers, threads=threads, max_context=room, max_nodes=nodes)
+        self._reader = Reader.open(target, layers, threads=threads, max_context=room, max_nodes=nodes)
         rows, kv_tokens = max(_PASS_ROWS, nodes + 1), room + 2 * nodes + PAGE
         parts = DraftParts(draft, threads=threads, max_rows=rows, max_context=room, kv_tokens=kv_tokens)
         self._draft = parts.model(draft.barred)
@@ -91,13 +88,13 @@ class TreeGatherer:
 
     @property
     def target(self) -> Transformer:
-        return self._first_layers.target
+        return self._reader.model
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
-        for part in (self._answerer, self._first_layers, self._draft):
+        for part in (self._answerer, self._reader, self._draft):
             part.close()
 
     def gather(self, prompts: Iterator[Prompt], rounds: int | None, on_trees: Callable[[int], None]) -> list[Prompt]:
@@ -122,27 +119,25 @@ class TreeGatherer:
         return Trees.joined(self._trees)
 
     def texts(self) -> Texts:
-        """Of prompts whose trees are not whole; there must be one."""
+        """Those that are kept; there must be one."""
         return Texts.joined(self._texts)
 
     def _grow_along(self, number: int, answer: Answer) -> None:
         """The deepest position first: a tree takes the places of what was read behind its root."""
-        cache = self.target.new_cache()
-        tokens = [*answer.question.prompt, *answer.tokens][: len(answer.rows)]
-        rows = self._first_layers.read(cache, tokens)
-        whole, at, trees = self._is_whole(number), len(answer.question.prompt), list[tuple[int, ReplayedRound]]()
+        question = answer.question
+        tokens = [*question.prompt, *answer.tokens][: len(answer.rows)]
+        at, trees = len(question.prompt), list[tuple[int, ReplayedRound]]()
         for one in replay(answer, self._growing.policy, self._draft):
-            trees.append((at, one if whole else without_others(one)))
+            trees.append((at, one))
             at += len(one.emitted)
         found: list[Trees] = []
-        for position, one in reversed(trees):
-            if one.draft.tree:
-                below = self._first_layers.below(cache, position, tokens[position], one.draft.tree)
-                found.append(Trees.of(number, one, tokens[position], below))
+        with self._reader.reads(tokens) as text:
+            for position, one in reversed(trees):
+                if one.draft.tree:
+                    found.append(Trees.of(number, one, text.below(position, one.draft.tree, question)))
+            if self._keeps_text(number):
+                self._texts.append(Texts.of(tokens, text.rows, answer.rows))
         self._trees += reversed(found)
-        if not whole:
-            self._texts.append(Texts.of(tokens, rows, answer.rows))
-        cache.release()
 
 
 def own_prompts(target: Target, seed: int, threads: int) -> Iterator[Prompt]:

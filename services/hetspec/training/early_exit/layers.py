@@ -26,15 +26,14 @@ _AT_ONCE = 4  # prompts whose families make a step
 _ALONE_EPOCHS = 8  # so few weights learn on where the whole network already learns by heart
 
 
-def is_held(prompt: int) -> bool:
-    """Whether the prompt of that number says when to stop, and chooses threshold and layer."""
-    return prompt % _HELD_EVERY == _HELD_EVERY - 1
+def is_learned(prompt: int) -> bool:
+    """Whether the prompt of that number is learned from. Others say when to stop, and choose threshold and layer."""
+    return prompt % _HELD_EVERY != _HELD_EVERY - 1
 
 
 @dataclass(frozen=True, slots=True)
 class Split:
-    """learned: the families below accepted nodes, of a few prompts each, and whole texts. held: whole trees of other
-    prompts."""
+    """learned: trees, of a few prompts each, and whole texts. held: trees of other prompts."""
 
     learned: Sequence[Trees]
     texts: Texts
@@ -44,7 +43,7 @@ class Split:
     def of(cls, trees: Trees, texts: Texts) -> Split:
         """Raises TrainingError where nothing is left to choose by."""
         numbers = np.unique(trees.prompts).tolist()
-        held, learned = [n for n in numbers if is_held(n)], [n for n in numbers if not is_held(n)]
+        held, learned = [n for n in numbers if not is_learned(n)], [n for n in numbers if is_learned(n)]
         if not (held and learned):
             raise TrainingError(f"trees of {len(numbers)} prompts, must be of {_HELD_EVERY} at least")
         parts = [trees.only(learned[first : first + _AT_ONCE]) for first in range(0, len(learned), _AT_ONCE)]

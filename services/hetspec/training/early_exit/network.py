@@ -36,8 +36,8 @@ class Families:
     """Siblings as tensors, a family below each parent.
 
     parents [families, h], nodes [nodes, h]: their rows, normed. embeddings: [nodes, h], of the nodes' tokens. family:
-    which one a node belongs to. draft: [nodes, DRAFT_FEATURES]. right: 1.0 where a node is what follows its parent.
-    weights: [families], in the loss: 0 where it is not known what follows.
+    which one a node belongs to. draft: [nodes, DRAFT_FEATURES]. noise: [nodes], of the node's token. right: 1.0 where a
+    node is what follows its parent. weights: [families], in the loss: 0 where nothing follows.
     """
 
     parents: Tensor
@@ -45,6 +45,7 @@ class Families:
     embeddings: Tensor
     family: Tensor
     draft: Tensor
+    noise: Tensor
     right: Tensor
     weights: Tensor
 
@@ -61,6 +62,7 @@ class Families:
             torch.from_numpy(embedding[drafted.tokens[nodes]]),
             torch.from_numpy(family),
             torch.from_numpy(draft_features(drafted)),
+            torch.from_numpy(drafted.noise[nodes]),
             torch.from_numpy((trees.choices[above] == drafted.tokens[nodes]).astype(np.float32)),
             torch.from_numpy((trees.choices[parents] != NO_CHOICE).astype(np.float32)),
         )
@@ -144,11 +146,11 @@ class Network(nn.Module):
 
     def _features(self, one: Families) -> Tensor:
         family = one.family
-        match = (self.lens.wanted(one.parents)[family] * self.lens.held(one.embeddings)).sum(-1)
+        match = (self.lens.wanted(one.parents)[family] * self.lens.held(one.embeddings)).sum(-1) + one.noise
         best = match.new_full((len(one.parents),), -torch.inf).scatter_reduce(0, family, match, "amax")
         parents, nodes = (f.dropout(rows, self.drop, self.training) for rows in (one.parents, one.nodes))
         agreement = (self.asked(parents)[family] * self.answered(nodes)).sum(-1)
-        told = torch.stack((match, match - best[family], agreement), 1)
+        told = torch.stack((match, match - best[family], agreement, one.noise), 1)
         return torch.cat((one.draft, told, (parents @ self.above.T)[family], nodes @ self.own.T), 1)
 
 

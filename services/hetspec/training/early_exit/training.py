@@ -17,7 +17,7 @@ from hetspec.training.corpus.prompts import Prompt, read_prompts
 from hetspec.training.early_exit.evaluation import Measurement
 from hetspec.training.early_exit.fit import Fitting
 from hetspec.training.early_exit.gather import Growing, TreeGatherer, own_prompts
-from hetspec.training.early_exit.layers import LayerFits, Split, is_held, usual_layers
+from hetspec.training.early_exit.layers import LayerFits, Split, is_learned, usual_layers
 from hetspec.training.early_exit.network import DraftAlone, Network, Shape
 from hetspec.training.early_exit.report import Candidate, EarlyExitReport
 from hetspec.training.early_exit.tables import Tables
@@ -63,7 +63,7 @@ class EarlyExitTraining:
         """Writes the folder, and in it the report, which is of the prompts that were not learned from."""
         plan = self._plan
         torch.set_num_threads(plan.growing.threads)
-        with TreeGatherer(self._target, self._draft, plan.growing, self._layers, is_whole=is_held) as gatherer:
+        with TreeGatherer(self._target, self._draft, plan.growing, self._layers, is_learned) as gatherer:
             with self._stages.stage("growing trees", plan.rounds, "trees") as bar:
                 used = gatherer.gather(self._prompts(), plan.rounds, bar.advance)
             split = Split.of(gatherer.trees(), gatherer.texts())
