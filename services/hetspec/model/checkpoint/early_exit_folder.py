@@ -7,8 +7,8 @@ config.json, every key of it and no other:
 Rows are read after `layer` layers. Nodes whose log chance is below `threshold` are dropped; null: none is. `recall` is
 the share of accepted nodes that the threshold was chosen to keep. Fingerprints are the checkpoints'.
 
-model.safetensors, F32: the weights of hetspec.model.early_exit.Predictor, and with "draft_alone." before their names
-the first, first_bias, second and second_bias of one that has the draft's features alone, to compare with.
+model.safetensors, F32 or F16: the weights of hetspec.model.early_exit.Predictor, and with "draft_alone." before their
+names the first, first_bias, second and second_bias of one that has the draft's features alone, to compare with.
 """
 
 from __future__ import annotations

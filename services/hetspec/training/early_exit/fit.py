@@ -19,7 +19,7 @@ class Fitting:
     """seed: of all that is drawn. lens_rate: of the lens, which knows most of it before."""
 
     seed: int = 0
-    epochs: int = 3
+    epochs: int = 4
     rate: float = 1e-3
     lens_rate: float = 2e-4
     decay: float = 0.05

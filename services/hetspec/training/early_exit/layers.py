@@ -72,6 +72,7 @@ class LayerFits:
         torch.manual_seed(self._fitting.seed)
         network = Network(self._lens(layer), self._shape)
         self._fit(network, layer, f"layer {layer}", self._fitting)
+        network.round()
         return self._candidate(layer, network), network
 
     def alone(self) -> DraftAlone:

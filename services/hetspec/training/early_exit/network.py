@@ -23,12 +23,12 @@ from hetspec.training.early_exit.lens import Lens
 class Shape:
     """drop: of the rows' entries, while it learns."""
 
-    rank: int = 96
-    bends: int = 192
+    rank: int = 128
+    bends: int = 256
     answers: int = 32
     row_features: int = 24
     units: int = 32
-    drop: float = 0.3
+    drop: float = 0.15
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,6 +143,13 @@ class Network(nn.Module):
         }  # fmt: skip
         mine = {name: values.detach().numpy().copy() for name, values in named.items()}
         return mine | self.lens.weights() | self.strength.weights()
+
+    @torch.no_grad()
+    def round(self) -> None:
+        """What reads rows and embeddings, to numbers that float16 holds."""
+        for name, parameter in self.named_parameters():
+            if not name.startswith("strength."):
+                parameter.copy_(parameter.half())
 
     def _features(self, one: Families) -> Tensor:
         family = one.family

@@ -7,7 +7,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from safetensors.numpy import save_file
 
 from hetspec.model.artefact import MadeFor
@@ -109,7 +111,15 @@ class EarlyExitTraining:
         return EarlyExitArtefact(config, weights | named)
 
 
+def _narrowed(values: NDArray[np.float32]) -> NDArray[np.floating]:
+    """In float16 where that loses nothing."""
+    with np.errstate(over="ignore"):
+        narrow = values.astype(np.float16)
+    return narrow if np.array_equal(narrow, values) else values
+
+
 def _write(out: Path, folder: EarlyExitArtefact) -> None:
     out.mkdir(parents=True, exist_ok=True)
-    save_file(folder.weights, out / WEIGHTS_FILE)
+    save_file({name: _narrowed(values) for name, values in folder.weights.items()}, out / WEIGHTS_FILE)
+    (out / WEIGHTS_FILE).chmod(0o644)  # the library makes it ours alone
     (out / CONFIG_FILE).write_text(folder.config.to_json())
