@@ -9,7 +9,6 @@ from pathlib import Path
 
 import numpy as np
 import torch
-from safetensors.numpy import save_file
 
 from hetspec.model.acceptance_artefact import AcceptanceArtefact, AcceptanceConfig
 from hetspec.model.artefact import MadeFor
@@ -23,6 +22,7 @@ from hetspec.training.errors import TrainingError
 from hetspec.training.progress import Stages
 from hetspec.training.speculation.open_draft import OpenDraft
 from hetspec.training.target import Target
+from hetspec.training.weights_file import save_weights
 
 REPORT_FILE = "report.json"
 _HELD_OUT = 0.2  # of the prompts
@@ -98,5 +98,5 @@ def _split(judged: Judged, seed: int) -> tuple[Judged, Judged]:
 def _write(folder: Path, made: AcceptanceArtefact, report: AcceptanceReport) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     (folder / CONFIG_FILE).write_text(made.config.to_json())
-    save_file({name: np.ascontiguousarray(values) for name, values in made.weights.items()}, folder / WEIGHTS_FILE)
+    save_weights(made.weights, folder / WEIGHTS_FILE)
     (folder / REPORT_FILE).write_text(json.dumps(report.to_json(), indent=2) + "\n")

@@ -7,12 +7,12 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from safetensors.numpy import save_file
 
 from hetspec.model.checkpoint.draft_checkpoint import CONFIG_FILE, WEIGHTS_FILE, DraftConfig
 from hetspec.training.draft.student import Student
 from hetspec.training.errors import TrainingError
 from hetspec.training.target import Target
+from hetspec.training.weights_file import save_weights
 
 
 def write_draft(folder: Path, student: Student, head_ids: NDArray[np.int64], target: Target) -> None:
@@ -21,8 +21,7 @@ def write_draft(folder: Path, student: Student, head_ids: NDArray[np.int64], tar
     if student.config.head_vocab_size:
         tensors["head_ids"] = head_ids.astype(np.uint32)
     folder.mkdir(parents=True, exist_ok=True)
-    save_file(tensors, folder / WEIGHTS_FILE)
-    (folder / WEIGHTS_FILE).chmod(0o644)  # the library makes it ours alone
+    save_weights(tensors, folder / WEIGHTS_FILE)
     config = DraftConfig(target.checkpoint.config.name, target.fingerprint, student.config)
     (folder / CONFIG_FILE).write_text(config.to_json())
 

@@ -79,7 +79,7 @@ class TreeGatherer:
         self._room = room = min(_CONTEXT_TOKENS, target.checkpoint.config.max_context)
         nodes, threads = growing.nodes, growing.threads
         self._answerer = Answerer.open(target, threads=threads, max_context=room)
-        self._reader = Reader.open(target, layers, threads=threads, max_context=room, max_nodes=nodes)
+        self._reader = Reader.open(target, self._answerer, layers, threads=threads, max_context=room, max_nodes=nodes)
         rows, kv_tokens = max(_PASS_ROWS, nodes + 1), room + 2 * nodes + PAGE
         parts = DraftParts(draft, threads=threads, max_rows=rows, max_context=room, kv_tokens=kv_tokens)
         self._draft = parts.model(draft.barred)

@@ -10,7 +10,6 @@ from pathlib import Path
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from safetensors.numpy import save_file
 
 from hetspec.model.artefact import MadeFor
 from hetspec.model.checkpoint.early_exit_folder import CONFIG_FILE, WEIGHTS_FILE
@@ -27,6 +26,7 @@ from hetspec.training.errors import TrainingError
 from hetspec.training.progress import Stages
 from hetspec.training.speculation.open_draft import OpenDraft
 from hetspec.training.target import Target
+from hetspec.training.weights_file import save_weights
 
 REPORT_FILE = "report.json"
 
@@ -120,6 +120,5 @@ def _narrowed(values: NDArray[np.float32]) -> NDArray[np.floating]:
 
 def _write(out: Path, folder: EarlyExitArtefact) -> None:
     out.mkdir(parents=True, exist_ok=True)
-    save_file({name: _narrowed(values) for name, values in folder.weights.items()}, out / WEIGHTS_FILE)
-    (out / WEIGHTS_FILE).chmod(0o644)  # the library makes it ours alone
+    save_weights({name: _narrowed(values) for name, values in folder.weights.items()}, out / WEIGHTS_FILE)
     (out / CONFIG_FILE).write_text(folder.config.to_json())

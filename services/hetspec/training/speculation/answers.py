@@ -34,6 +34,10 @@ class Question:
     noise: NoiseKey = NoiseKey(0)
 
 
+Place = tuple[Question, int]
+"""Whose token, and its absolute position."""
+
+
 @dataclass(frozen=True, slots=True)
 class Answer:
     """tokens: what followed the prompt. rows: float32 [prompt + tokens - 1, hidden], after all layers, of every token
@@ -66,9 +70,8 @@ class _Text:
     tokens: list[int] = field(default_factory=list)
     rows: list[Rows] = field(default_factory=list)
 
-    def spec(self) -> WalkSpec:
-        asked = self.question
-        return WalkSpec(TokenTree(), asked.sampling, asked.noise, len(asked.prompt) + len(self.tokens), 1)
+    def place(self) -> Place:
+        return self.question, len(self.question.prompt) + len(self.tokens)
 
     def answer(self) -> Answer:
         return Answer(self.question, tuple(self.tokens), np.concatenate(self.rows))
@@ -83,7 +86,7 @@ class Answerer:
         self._model = model
         self._head = head
         self._missing = missing
-        self._end_ids = end_ids
+        self.end_ids = end_ids
 
     @classmethod
     def open(cls, target: Target, *, threads: int, max_context: int) -> Answerer:
@@ -107,6 +110,15 @@ class Answerer:
             text.cache.release()
         return [text.answer() for text in texts]
 
+    def following(self, rows: Sequence[Rows], places: Sequence[Place]) -> list[int]:
+        """The token behind each of these rows, [hidden], where it stands."""
+        specs = [WalkSpec(TokenTree(), asked.sampling, asked.noise, position, 1) for asked, position in places]
+
+        def project(wanted: Sequence[Row]) -> NDArray[np.float32]:
+            return self._head.logits(np.stack([rows[place] for place, _ in wanted]))
+
+        return [steps.tokens[0] for steps in walk(specs, project, self._missing)]
+
     def close(self) -> None:
         self._model.close()
         self._head.close()
@@ -115,7 +127,7 @@ class Answerer:
         if not text.tokens:
             return False
         is_full = text.cache.length >= self._model.max_context
-        return text.tokens[-1] in self._end_ids or len(text.tokens) >= text.question.max_tokens or is_full
+        return text.tokens[-1] in self.end_ids or len(text.tokens) >= text.question.max_tokens or is_full
 
     def _advance(self, texts: Sequence[_Text]) -> None:
         """Feeds what waits, a stretch of each; those that have read it all are continued by a token."""
@@ -125,12 +137,8 @@ class Answerer:
         for text, ids, end in zip(texts, stretches, ends, strict=True):
             text.rows.append(rows[end - len(ids) : end].copy())
             del text.pending[: len(ids)]
-        self._choose([text for text in texts if not text.pending])
-
-    def _choose(self, texts: Sequence[_Text]) -> None:
-        def project(wanted: Sequence[Row]) -> NDArray[np.float32]:
-            return self._head.logits(np.stack([texts[place].rows[-1][-1] for place, _ in wanted]))
-
-        for text, steps in zip(texts, walk([text.spec() for text in texts], project, self._missing), strict=True):
-            text.tokens += steps.tokens
-            text.pending = list(steps.tokens)
+        read = [text for text in texts if not text.pending]
+        tokens = self.following([text.rows[-1][-1] for text in read], [text.place() for text in read])
+        for text, token in zip(read, tokens, strict=True):
+            text.tokens.append(token)
+            text.pending = [token]

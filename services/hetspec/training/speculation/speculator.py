@@ -16,9 +16,10 @@ from hetspec.decoding.tree import TokenTree
 from hetspec.decoding.walk import Row, Steps, WalkSpec, walk
 from hetspec.drafting.draft_model import DraftModel
 from hetspec.model.head import Head
-from hetspec.model.transformer import Look, Rows, Span, Transformer
+from hetspec.model.transformer import Rows, Span, Transformer
 from hetspec.rpc.messages import Draft
 from hetspec.training.speculation.drafter import Drafter
+from hetspec.training.speculation.looks import keeping
 from hetspec.training.speculation.rounds import PLAIN, Round, Task
 
 
@@ -100,7 +101,7 @@ class _Text:
         draft = self._drafter.draft(min(self._left - 1, self._room)) if self._emitted else Draft()
         looked: dict[int, Rows] = {}
         span = Span(self._cache, self._pending, draft.tree)
-        rows, _ = self._models.target.run([span], looks={layer: _keep_in(looked, layer) for layer in layers})
+        rows, _ = self._models.target.run([span], looks=keeping(looked, layers))
         root = len(self._pending) - 1  # of the rows
         steps = self._walk(draft.tree, rows[root:])
         self._commit(steps, rows)
@@ -129,10 +130,3 @@ class _Text:
     def release(self) -> None:
         self._cache.release()
         self._drafter.release()
-
-
-def _keep_in(found: dict[int, Rows], layer: int) -> Look:
-    def look(rows: Rows) -> None:
-        found[layer] = rows.copy()
-
-    return look
